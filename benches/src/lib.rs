@@ -1,0 +1,1 @@
+//! Programs to measure the optimizer on.

@@ -1,0 +1,63 @@
+"""A Rust optimizer for the traces of lightning-thunder, in place of its dead code elimination.
+
+Four ways to use it:
+
+* `install()` and `uninstall()`, or `with enabled():`, for everything that thunder compiles in this process;
+* `OptimizeTransform` for one function: `thunder.jit(fn, transforms=[shapetrace_rs.OptimizeTransform()])`;
+* `dce`, `dce_bsyms` and `optimize`, on traces that you have in hand;
+* `python -m shapetrace_rs run script.py`, for a program that is not to be edited.
+
+Importing the package imports neither thunder nor torch; the first use does.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .errors import InternalError, ShapetraceError, ShapetraceWarning, UnsupportedVersionError
+from .install import enabled, install, installed, uninstall
+from .optimize import CallStatistics, dce, dce_bsyms, optimize
+from .options import OptimizeOptions
+from .report import CallRecord, Counters, Recording, counters, record_calls, record_stock_calls
+from .versions import check_versions, installed_version
+
+if TYPE_CHECKING:
+    from .transform import OptimizeTransform
+
+__all__ = [
+    "CallRecord",
+    "CallStatistics",
+    "Counters",
+    "InternalError",
+    "OptimizeOptions",
+    "OptimizeTransform",
+    "Recording",
+    "ShapetraceError",
+    "ShapetraceWarning",
+    "UnsupportedVersionError",
+    "__version__",
+    "counters",
+    "dce",
+    "dce_bsyms",
+    "enabled",
+    "install",
+    "installed",
+    "optimize",
+    "record_calls",
+    "record_stock_calls",
+    "uninstall",
+]
+
+__version__ = installed_version("shapetrace-rs") or "0+unknown"
+
+check_versions()
+
+
+def __getattr__(name: str) -> Any:
+    """Import what needs thunder when it is first asked for."""
+    if name == "OptimizeTransform":
+        from .transform import OptimizeTransform
+
+        return OptimizeTransform
+    message = f"module {__name__!r} has no attribute {name!r}"
+    raise AttributeError(message)

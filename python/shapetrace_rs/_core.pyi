@@ -1,0 +1,77 @@
+"""The native part: made for the modules of this package, not for its users."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, final
+
+__version__: str
+debug_build: bool
+
+@final
+class CallStatistics:
+    """What one call did. Times are nanoseconds of wall clock."""
+
+    @property
+    def ops_in(self) -> int:
+        """Top-level ops before."""
+    @property
+    def ops_out(self) -> int:
+        """Top-level ops after."""
+    @property
+    def nested_in(self) -> int:
+        """Ops in nested scopes before."""
+    @property
+    def nested_out(self) -> int:
+        """Ops in nested scopes after."""
+    @property
+    def removed(self) -> dict[str, int]:
+        """Ops removed, by reason."""
+    @property
+    def changed(self) -> int:
+        """Ops made anew because they, or something inside them, changed."""
+    @property
+    def renamed(self) -> int:
+        """Numbers that another name or a literal stands for."""
+    @property
+    def only_hands_back(self) -> list[Any]:
+        """Removed ops of foreign symbols that only hand back an argument: perhaps in-place ops without a tag."""
+    @property
+    def read_ns(self) -> int:
+        """Time for reading the trace."""
+    @property
+    def passes_ns(self) -> int:
+        """Time for the passes."""
+    @property
+    def apply_ns(self) -> int:
+        """Time for making the answer."""
+    @property
+    def total_ns(self) -> int:
+        """Time for all three."""
+
+@final
+class Optimizer:
+    """Optimizes lists of bound symbols with fixed options. Safe to call from several threads."""
+
+    def __new__(
+        cls,
+        host: Any,
+        *,
+        level: str,
+        keep_random: bool,
+        keep_shape_numbers: bool,
+        floor_division: bool,
+        effects: Callable[[Any], bool | None] | None = None,
+    ) -> Optimizer:
+        """Make an optimizer; `host` is what `shapetrace_rs._thunder.host()` returns."""
+    def run(
+        self,
+        bound_symbols: Sequence[Any],
+        output: Any = None,
+        needed_proxies: set[Any] | None = None,
+    ) -> tuple[list[Any], CallStatistics]:
+        """The bound symbols that are left, and what was done. Linear in their number."""
+
+def passes() -> list[tuple[str, str, list[str]]]:
+    """The passes in their order: name, sentence, levels."""
+
+def evaluate_scalar(name: str, a: Any, b: Any, /) -> Any:
+    """The result of scalar arithmetic on literals as the optimizer computes it; `None` where it does not."""

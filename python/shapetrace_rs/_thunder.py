@@ -1,0 +1,274 @@
+"""What the native part needs to know of thunder: its types, its tags, and what is true of each symbol.
+
+Everything here runs once per process or once per symbol, never per op.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import importlib
+from types import SimpleNamespace
+from typing import Any
+
+from . import errors
+from .versions import check_versions
+
+__all__ = ["floor_division_can_run", "host", "symbol_facts", "trace_module"]
+
+# The bits of `SymbolFlags` in the core.
+EFFECT = 1
+RANDOM = 1 << 1
+IN_PLACE = 1 << 2
+PRIMITIVE = 1 << 3
+FUSION = 1 << 4
+RETURN = 1 << 5
+DEFINES_NOTHING = 1 << 6
+TRUSTED = 1 << 7
+SHAPE_QUERY = 1 << 8
+USUAL_PRINTER = 1 << 9
+
+_SCALAR_PRIMITIVES = (
+    "ADD SUB MUL DIV PY_FLOORDIV REMAINDER FMOD POW EQ NE LT LE GT GE "
+    "BITWISE_AND BITWISE_OR BITWISE_XOR SIGNBIT NEG PY_ABS CONVERT_ELEMENT_TYPE"
+).split()
+"""thunder's primitives that are arithmetic when they are applied to numbers; the core knows them by these names."""
+
+_EFFECTS_WITHOUT_A_TAG = ("ASSERT_TENSOR_METADATA", "ASSERT_COMPARE", "PACK_SETITEM")
+"""thunder's primitives that define nothing, raise or write, and are not tagged for it."""
+
+_LANGUAGES = ("thunder.torch", "thunder.clang", "thunder.numpy", "thunder.core")
+"""Modules whose composites consist of their subsymbols and do nothing else."""
+
+
+@functools.cache
+def _modules() -> SimpleNamespace:
+    """thunder's modules, imported at the first use.
+
+    Raises:
+        UnsupportedVersionError: thunder or torch is missing or has an unsuitable version.
+    """
+    check_versions()
+    load = importlib.import_module
+    return SimpleNamespace(
+        baseutils=load("thunder.core.baseutils"),
+        prims=load("thunder.core.prims"),
+        proxies=load("thunder.core.proxies"),
+        pytree=load("thunder.core.pytree"),
+        symbol=load("thunder.core.symbol"),
+        trace=load("thunder.core.trace"),
+        extend=load("thunder.extend"),
+        pythonex=load("thunder.executors.pythonex"),
+        optree=load("optree"),
+    )
+
+
+@functools.cache
+def host() -> SimpleNamespace:
+    """thunder's types and functions under the names that the native part asks for.
+
+    Returns:
+        A namespace; see `Host` in the binding crate.
+
+    Raises:
+        UnsupportedVersionError: thunder or torch is missing or has an unsuitable version.
+    """
+    thunder = _modules()
+    proxies, prims = thunder.proxies, thunder.prims
+    return SimpleNamespace(
+        bound_symbol=thunder.symbol.BoundSymbol,
+        proxy=proxies.Proxy,
+        tensor_proxy=thunder.baseutils.TensorProxyInterface,
+        number_proxy=thunder.baseutils.NumberProxyInterface,
+        collection_proxy=proxies.CollectionProxy,
+        proxy_name=proxies.Proxy.name,
+        variable=proxies.Variable,
+        effect_tag=prims.OpTags.DONT_DCE,
+        symbol_facts=symbol_facts,
+        is_leaf=_is_leaf,
+        flatten=_children,
+        unflatten=_with_children,
+        rebuild=_rebuild,
+        reshape=_reshape,
+        scalar_symbol=_scalar_symbol,
+        invalid_trace_error=errors.InvalidTraceError,
+        missing_return_error=errors.MissingReturnError,
+        internal_error=errors.InternalError,
+    )
+
+
+def symbol_facts(symbol: Any) -> tuple[str, int, str | None, bool]:
+    """What is true of every op of a symbol.
+
+    Args:
+        symbol: A thunder `Symbol`.
+
+    Returns:
+        Its name with the module or executor it is from, its flags, the scalar arithmetic that it is, and whether the
+        answer may be kept beyond the call (not for symbols that are made for one compile).
+    """
+    thunder = _modules()
+    prims, tags = thunder.prims, symbol.tags or ()
+    op_tags, ids = prims.OpTags, prims.PrimIDs
+    is_thunder_primitive = type(symbol.id) is ids and symbol.executor is None
+    flags = 0
+    if op_tags.DONT_DCE in tags:
+        flags |= EFFECT
+    if op_tags.RANDOM_OP in tags or symbol.id == "torch.nn.functional.dropout":
+        flags |= RANDOM
+    if op_tags.IN_PLACE in tags:
+        flags |= IN_PLACE
+    if symbol.is_prim:
+        flags |= PRIMITIVE
+    if symbol.is_fusion:
+        flags |= FUSION
+    if symbol.python_printer is thunder.symbol.default_python_printer:
+        flags |= USUAL_PRINTER
+    if symbol.id is ids.RETURN:
+        flags |= RETURN
+    if is_thunder_primitive and symbol.id in (ids.RETURN, ids.COMMENT, ids.PRINT):
+        flags |= DEFINES_NOTHING
+    if is_thunder_primitive:
+        if symbol.id.name not in _EFFECTS_WITHOUT_A_TAG:
+            flags |= TRUSTED
+    elif symbol.executor is None and _module_name(symbol).startswith(_LANGUAGES) and not symbol.is_prim:
+        flags |= TRUSTED
+    if symbol is prims.shape or any(symbol is query for query in _executor_queries()):
+        flags |= SHAPE_QUERY
+    scalar = None
+    if is_thunder_primitive and symbol.id.name in _SCALAR_PRIMITIVES:
+        scalar = symbol.id.name.lower()
+    keep = not symbol.is_fusion and not isinstance(symbol.executor, thunder.extend.TemporaryExecutor)
+    origin = symbol.executor.name if symbol.executor is not None else _module_name(symbol).rpartition(".")[2]
+    return (f"{origin}.{symbol.name}" if origin else symbol.name, flags, scalar, keep)
+
+
+def _module_name(symbol: Any) -> str:
+    """The module that a symbol is called from, or an empty string."""
+    module = symbol.module
+    return str(getattr(module, "__name__", ""))
+
+
+def _executor_queries() -> list[Any]:
+    """The operations with which thunder's own executors ask for a shape."""
+    thunder = _modules()
+    queries = [thunder.pythonex.shape]
+    torchex = importlib.import_module("thunder.executors.torchex")
+    if hasattr(torchex, "shape"):
+        queries.append(torchex.shape)
+    return queries
+
+
+def floor_division_can_run() -> bool:
+    """Whether an executor that is always there runs Python's floor division as one op.
+
+    Returns:
+        `True` if `prims.py_floordiv` exists and one of thunder's always-executors implements it.
+    """
+    thunder = _modules()
+    identity = getattr(thunder.prims.PrimIDs, "PY_FLOORDIV", None)
+    return identity is not None and any(
+        identity in executor.implmap for executor in thunder.extend.get_always_executors()
+    )
+
+
+def _scalar_symbol(name: str) -> Any:
+    """thunder's primitive for a scalar operation of the core."""
+    return getattr(_modules().prims, name)
+
+
+def _is_leaf(value: Any) -> bool:
+    """Whether thunder's flattening takes an object for a leaf."""
+    thunder = _modules()
+    return bool(
+        thunder.optree.tree_is_leaf(value, none_is_leaf=True, namespace=thunder.pytree.OPTREE_NAMESPACE)
+    )
+
+
+def _one_level(container: Any) -> tuple[list[Any], Any]:
+    """The direct children of a container, and how to put it together again."""
+    thunder = _modules()
+    pytree = thunder.pytree
+    if _is_leaf(container):
+        # A dataclass that thunder has not met yet; it registers them as it goes.
+        pytree.register_pytree_node_dataclass(type(container))
+    return thunder.optree.tree_flatten(  # type: ignore[no-any-return]
+        container,
+        is_leaf=lambda item: item is not container,
+        none_is_leaf=True,
+        namespace=pytree.OPTREE_NAMESPACE,
+    )
+
+
+def _children(container: Any) -> list[Any]:
+    """The direct children of a container that is not walked natively."""
+    return list(_one_level(container)[0])
+
+
+def _with_children(container: Any, children: list[Any]) -> Any:
+    """A container like this one with other direct children."""
+    if isinstance(container, slice):
+        return slice(*children)
+    return _modules().optree.tree_unflatten(_one_level(container)[1], children)
+
+
+def _rebuild(bound_symbol: Any, changes: dict[str, Any]) -> Any:
+    """A bound symbol with some fields changed.
+
+    thunder's `from_bsym` would run the symbol's post-processing again, which resets the call context of a fusion and
+    makes stateful executors allocate their state anew; an op that is only renamed or loses a result needs neither.
+
+    Args:
+        bound_symbol: The original; not changed.
+        changes: The fields that differ.
+
+    Returns:
+        A new bound symbol with fresh caches.
+    """
+    fields = {
+        "sym": bound_symbol.sym,
+        "args": bound_symbol.args,
+        "kwargs": bound_symbol.kwargs,
+        "output": bound_symbol.output,
+        "subsymbols": bound_symbol.subsymbols,
+        "header": bound_symbol.header,
+        "source_filename": bound_symbol.source_filename,
+        "source_positions": bound_symbol.source_positions,
+        "tags": bound_symbol.tags.copy(),
+        "_call_ctx": bound_symbol._call_ctx,
+        "_import_ctx": bound_symbol._import_ctx,
+        "_object_ctx": bound_symbol._object_ctx,
+        "_executor": bound_symbol._executor,
+    }
+    if "sym" in changes:
+        # Another symbol is printed and run in its own way, and its imports are its own.
+        fields["kwargs"] = {}
+        fields["_call_ctx"] = None
+        fields["_import_ctx"] = {}
+        fields["_object_ctx"] = {}
+    fields.update(changes)
+    return type(bound_symbol)(**fields)
+
+
+def _reshape(proxy: Any, shape: Any) -> Any:
+    """A tensor proxy that differs in the numbers of its shape alone.
+
+    `TensorProxy.replace` would ask the current trace for the name once more, which is taken.
+    """
+    clone = object.__new__(type(proxy))
+    clone.__dict__.update(proxy.__dict__)
+    clone._tags = copy.copy(proxy._tags)
+    clone._shape = shape
+    return clone
+
+
+def trace_module() -> Any:
+    """thunder's module of traces.
+
+    Returns:
+        `thunder.core.trace`.
+
+    Raises:
+        UnsupportedVersionError: thunder or torch is missing or has an unsuitable version.
+    """
+    return _modules().trace

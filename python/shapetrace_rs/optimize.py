@@ -1,0 +1,168 @@
+"""The optimizer on traces and lists of bound symbols: the functions with thunder's own signatures, and more.
+
+`run` does the work; the others choose options and keep the statistics to themselves.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from . import _core, _state, _thunder
+from ._core import CallStatistics
+from .errors import InvalidTraceError
+from .options import OptimizeOptions
+
+__all__ = ["CallStatistics", "dce", "dce_bsyms", "optimize", "run"]
+
+logger = logging.getLogger("shapetrace_rs")
+
+_DEFAULTS = OptimizeOptions()
+
+
+def dce(trace: Any, needed_proxies: set[Any] | None = None) -> Any:
+    """Dead code elimination of a trace, at the options that are installed (or the defaults).
+
+    Args:
+        trace: A thunder trace. Neither it nor its bound symbols are changed.
+        needed_proxies: `Variable`s to keep besides the outputs of the trace. Everything that the remaining ops read
+            is added to the set, as thunder's own `dce` does.
+
+    Returns:
+        A new trace. Ops that did not change are the very same objects.
+
+    Raises:
+        InvalidTraceError: What was passed is no trace, or a trace that cannot be optimized.
+        MissingReturnError: The trace has ops but no return, and `needed_proxies` is not given.
+    """
+    return run(trace, needed_proxies, _state.current_options() or _DEFAULTS)[0]
+
+
+def dce_bsyms(bsyms: Sequence[Any], output: Any, needed_proxies: set[Any] | None = None) -> list[Any]:
+    """Dead code elimination of a list of bound symbols, at the options that are installed (or the defaults).
+
+    Args:
+        bsyms: The bound symbols. They are not changed.
+        output: What the list is to produce: a proxy, or any structure with proxies in it.
+        needed_proxies: As for `dce`.
+
+    Returns:
+        The bound symbols that are left; those that did not change are the very same objects.
+
+    Raises:
+        InvalidTraceError: Something in the list is no bound symbol.
+    """
+    if not bsyms:
+        return []
+    options = _state.current_options() or _DEFAULTS
+    return optimizer(options).run(bsyms, () if output is None else output, needed_proxies)[0]
+
+
+def optimize(trace: Any, needed_proxies: set[Any] | None = None, **options: Any) -> Any:
+    """Optimize one trace with options of its own, whatever is installed.
+
+    Args:
+        trace: A thunder trace. Neither it nor its bound symbols are changed.
+        needed_proxies: As for `dce`.
+        **options: The fields of `OptimizeOptions`.
+
+    Returns:
+        A new trace.
+
+    Raises:
+        InvalidTraceError: What was passed is no trace, or a trace that cannot be optimized.
+        MissingReturnError: The trace has ops but no return, and `needed_proxies` is not given.
+        TypeError: There is no such option.
+    """
+    return run(trace, needed_proxies, OptimizeOptions(**options))[0]
+
+
+def run(trace: Any, needed_proxies: set[Any] | None, options: OptimizeOptions) -> tuple[Any, CallStatistics]:
+    """Optimize one trace and say what was done.
+
+    Args:
+        trace: A thunder trace. Neither it nor its bound symbols are changed.
+        needed_proxies: As for `dce`.
+        options: What to do.
+
+    Returns:
+        The new trace, and the statistics of the call.
+
+    Raises:
+        InvalidTraceError: What was passed is no trace, or a trace that cannot be optimized.
+        MissingReturnError: The trace has ops but no return, and `needed_proxies` is not given.
+    """
+    start_ns = time.perf_counter_ns()
+    thunder_trace = _thunder.trace_module()
+    if not isinstance(trace, thunder_trace.TraceCtx):
+        message = f"expected a thunder trace, not {type(trace).__name__}"
+        raise InvalidTraceError(
+            message, hint="pass a TraceCtx; for a list of bound symbols there is dce_bsyms"
+        )
+    bound_symbols, statistics = optimizer(options).run(trace.bound_symbols, None, needed_proxies)
+    result = thunder_trace.from_trace(trace)
+    result.bound_symbols = bound_symbols
+    for bound_symbol in statistics.only_hands_back:
+        _warn_about_forgotten_tag(bound_symbol)
+    milliseconds = (time.perf_counter_ns() - start_ns) // 1_000_000
+    # thunder's tests and users look for this text.
+    provenance = thunder_trace.TraceProvenance(f"Dead Code Elimination (took {milliseconds} milliseconds)")
+    result.set_provenance(provenance)
+    return result, statistics
+
+
+def optimizer(options: OptimizeOptions) -> _core.Optimizer:
+    """The native optimizer for these options; one for each that is in use.
+
+    Args:
+        options: What it is to do.
+
+    Returns:
+        An optimizer that keeps its memory from call to call.
+    """
+    try:
+        return _optimizer(options)
+    except TypeError:
+        # `effects` may be a mapping or a set, which cannot be a key.
+        return _make_optimizer(options)
+
+
+def _make_optimizer(options: OptimizeOptions) -> _core.Optimizer:
+    return _core.Optimizer(
+        _thunder.host(),
+        level=options.level,
+        keep_random=options.keep_random,
+        keep_shape_numbers=options.keep_shape_numbers,
+        floor_division=options.floor_division and _thunder.floor_division_can_run(),
+        effects=_effect_predicate(options),
+    )
+
+
+_optimizer = functools.lru_cache(maxsize=8)(_make_optimizer)
+
+
+def _effect_predicate(options: OptimizeOptions) -> Callable[[Any], bool | None] | None:
+    effects = options.effects
+    if effects is None or callable(effects):
+        return effects
+    if isinstance(effects, Mapping):
+        known = dict(effects)
+        return lambda bound_symbol: known.get(bound_symbol.sym.name)
+    names = frozenset(effects)
+    return lambda bound_symbol: True if bound_symbol.sym.name in names else None
+
+
+def _warn_about_forgotten_tag(bound_symbol: Any) -> None:
+    positions = bound_symbol.source_positions
+    line = getattr(positions, "lineno", None)
+    logger.warning(
+        "removed %s (%s:%s): it only hands back its argument and is not tagged as having an effect; if it changes "
+        "its argument in place, tag its symbol with OpTags.DONT_DCE or pass effects={%r: True}",
+        bound_symbol.sym.name,
+        bound_symbol.source_filename or "unknown file",
+        line if line is not None else "?",
+        bound_symbol.sym.name,
+    )

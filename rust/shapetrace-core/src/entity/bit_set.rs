@@ -1,0 +1,56 @@
+//! A set of dense indices.
+
+/// One bit per index; memory is reused between programs.
+#[derive(Clone, Debug, Default)]
+pub struct BitSet {
+    words: Vec<u64>,
+}
+
+impl BitSet {
+    /// Makes the set empty and able to hold indices below `len`.
+    pub fn reset(&mut self, len: usize) {
+        self.words.clear();
+        self.words.resize(len.div_ceil(64), 0);
+    }
+
+    /// Adds `index`; `true` if it was not there before.
+    ///
+    /// # Panics
+    /// If `index` is not below the length given to [`BitSet::reset`], rounded up to 64.
+    #[inline]
+    pub fn insert(&mut self, index: usize) -> bool {
+        let word = &mut self.words[index / 64];
+        let bit = 1 << (index % 64);
+        let new = *word & bit == 0;
+        *word |= bit;
+        new
+    }
+
+    /// Whether `index` is in the set; indices out of range are not.
+    #[inline]
+    pub fn contains(&self, index: usize) -> bool {
+        self.words.get(index / 64).is_some_and(|word| word & (1 << (index % 64)) != 0)
+    }
+
+    /// Whether the set has no member.
+    pub fn is_empty(&self) -> bool {
+        self.words.iter().all(|&word| word == 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::BitSet;
+
+    #[test]
+    fn members_are_found_and_reset_forgets_them() {
+        let mut set = BitSet::default();
+        set.reset(130);
+        assert!(set.is_empty());
+        assert!(set.insert(0) && set.insert(64) && set.insert(129));
+        assert!(!set.insert(64), "a second insert is not new");
+        assert!(set.contains(129) && !set.contains(128) && !set.contains(100_000));
+        set.reset(10);
+        assert!(set.is_empty() && !set.contains(0));
+    }
+}

@@ -1,0 +1,121 @@
+//! First producers: of the ops of a scope that define a value, the first is its definition.
+//!
+//! In: any program, with renaming in force. Out: for every result slot whether it is a
+//! definition; for the slots that are not, the ops that hold them, for the passes behind.
+//!
+//! An op whose own operands contain a result does not define it (`x = unpack_trivial(x)`, or a
+//! result that arithmetic has turned into an operand), and what the owner of a scope takes is
+//! defined there from the start. Comments, prints and the return define nothing.
+//!
+//! Candidate rewrites are settled here as well, for this is where it is known what a scope has
+//! defined so far: one whose operands are not at hand is dropped.
+
+use crate::entity::{BitSet, Entity, StampMap};
+use crate::ir::{EditList, Op, Operand, Program, Scope, SymbolFlags, Value};
+
+/// Memory and answer of the pass.
+#[derive(Debug, Default)]
+pub(super) struct FirstProducers {
+    /// Result slots that are definitions.
+    pub(super) definitions: BitSet,
+    /// Result slots whose value the op was given.
+    pub(super) handed_back: BitSet,
+    /// Ops with a slot that is not a definition, in scope order.
+    pub(super) conflicts: Vec<Op>,
+    defined: StampMap,
+    read_by_op: StampMap,
+}
+
+/// Up to this many pairs of a result and an operand are compared one by one.
+const SCAN_LIMIT: usize = 64;
+
+impl FirstProducers {
+    /// Runs the pass. `is_input` tells whether nothing at all in the program defines a value.
+    pub(super) fn run(&mut self, program: &Program, is_input: impl Fn(Value) -> bool, edits: &mut EditList) {
+        self.definitions.reset(program.result_count());
+        self.handed_back.reset(program.result_count());
+        self.conflicts.clear();
+        self.defined.reset(program.value_count());
+        let mut rewrites = std::mem::take(&mut edits.rewrites);
+        let mut settled = 0;
+        let mut next_rewrite = 0;
+        for scope in program.scopes() {
+            self.defined.clear();
+            if let Some(owner) = program.scope_owner(scope) {
+                for value in program.operand_values(owner) {
+                    if let Some(value) = edits.current(value) {
+                        self.defined.insert(value.index(), 0);
+                    }
+                }
+            }
+            for op in program.scope_ops(scope) {
+                if rewrites.get(next_rewrite).is_some_and(|rewrite| rewrite.op == op) {
+                    let rewrite = rewrites[next_rewrite];
+                    next_rewrite += 1;
+                    let at_hand = |operand: &Operand| {
+                        operand.value().is_none_or(|value| {
+                            self.defined.contains(value.index()) || (scope == Scope::TOP && is_input(value))
+                        })
+                    };
+                    if rewrite.operands.iter().all(at_hand) {
+                        rewrites[settled] = rewrite;
+                        settled += 1;
+                    }
+                }
+                self.visit(program, edits, op);
+            }
+        }
+        rewrites.truncate(settled);
+        edits.rewrites = rewrites;
+    }
+
+    #[inline]
+    fn visit(&mut self, program: &Program, edits: &EditList, op: Op) {
+        let slots = program.result_range(op);
+        if slots.is_empty() {
+            return;
+        }
+        if program.symbol_flags(op).contains(SymbolFlags::DEFINES_NOTHING) {
+            return;
+        }
+        let operands = program.operands(op).len();
+        let stamp_operands = operands * slots.len() > SCAN_LIMIT;
+        if stamp_operands {
+            self.stamp_operands(program, edits, op);
+        }
+        let mut conflict = false;
+        for (slot, result) in slots.zip(program.results(op)) {
+            let Some(value) = result.get().and_then(|value| edits.current(value)) else {
+                // A literal, or a value that a literal took the place of.
+                conflict |= !result.is_none();
+                continue;
+            };
+            let handed_back = if stamp_operands {
+                self.read_by_op.contains(value.index())
+            } else {
+                program.operand_values(op).any(|operand| edits.current(operand) == Some(value))
+            };
+            if handed_back {
+                conflict = true;
+                self.handed_back.insert(slot);
+            } else if self.defined.contains(value.index()) {
+                conflict = true;
+            } else {
+                self.defined.insert(value.index(), 0);
+                self.definitions.insert(slot);
+            }
+        }
+        if conflict {
+            self.conflicts.push(op);
+        }
+    }
+
+    fn stamp_operands(&mut self, program: &Program, edits: &EditList, op: Op) {
+        self.read_by_op.clear_for(program.value_count());
+        for value in program.operand_values(op) {
+            if let Some(value) = edits.current(value) {
+                self.read_by_op.insert(value.index(), 0);
+            }
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! Value numbering of dimensions and of arithmetic on them, over all scopes at once.
+//!
+//! In: any program. Out: for each number that another name or a literal stands for, a
+//! replacement; for each op that computes a floor division the long way, a candidate rewrite.
+//! Nothing is removed here: after renaming, an op that computes what was computed before is a
+//! duplicate producer, and the passes behind this one remove it.
+//!
+//! **Renaming is everywhere or nowhere.** A name is unique in a trace, so when `i7` and `i0` are
+//! one number, `i0` takes the place of `i7` in every scope: where it is read, where it is
+//! written, and in the shapes that tensors carry. A scope that defined `i7` for itself defines
+//! `i0` for itself afterwards, so no scope comes to use what it cannot see.
+//!
+//! **Some names must stay:** those of program inputs and outputs, of what a fusion touches (its
+//! callable was compiled with them), of what an op makes that is not understood here, and of
+//! numbers in the shapes of tensors that must stay themselves. Of several names the first that
+//! must stay wins, else the first that was defined; two that must stay both stay.
+
+mod numbering;
+pub mod rules;
+
+use numbering::{Node, Numbering};
+
+use crate::analysis::effects::Effects;
+use crate::entity::{BitSet, Entity, PackedOption};
+use crate::ir::{EditList, NumberType, Op, Operand, Program, Rewrite, ScalarOp, Scope, SymbolFlags, Value, ValueKind};
+use crate::passes::Options;
+
+/// Memory of the pass, reused between programs.
+#[derive(Debug, Default)]
+pub(super) struct ShapeArithmetic {
+    numbering: Numbering,
+    pinned: BitSet,
+    defined: BitSet,
+    stack: Vec<(u32, u32, bool)>,
+    representatives: Vec<PackedOption<Value>>,
+    rewrites: Vec<(Op, Node, Node)>,
+}
+
+impl ShapeArithmetic {
+    /// Runs the pass; see the module. Linear in the number of ops and operands.
+    pub(super) fn run(&mut self, program: &Program, effects: &Effects, options: &Options, edits: &mut EditList) {
+        self.rewrites.clear();
+        if !program.has_numbers() || !Self::has_work(program) {
+            return;
+        }
+        self.numbering.reset(program.value_count(), options.floor_division);
+        self.pinned.reset(program.value_count());
+        self.defined.reset(program.value_count());
+        self.number(program, effects);
+        self.pin_the_rest(program);
+        self.choose_names(program, edits);
+        self.propose_rewrites(edits);
+    }
+
+    /// Whether nothing in the program of the last run defines a value. Without numbers nothing
+    /// asks, and the answer is yes.
+    pub(super) fn is_input(&self, value: Value) -> bool {
+        !self.defined.contains(value.index())
+    }
+
+    /// Whether there is any query or arithmetic.
+    fn has_work(program: &Program) -> bool {
+        program.ops().any(|op| program.shape_query(op).is_some() || program.symbol(op).scalar.is_some())
+    }
+
+    /// Walks the program in the order of its text, each op before what is inside it.
+    fn number(&mut self, program: &Program, effects: &Effects) {
+        let range = |scope: Scope, in_fusion: bool| {
+            let mut ops = program.scope_ops(scope);
+            let start = ops.next().map_or(0, |op| op.index() as u32);
+            let len = program.scope_ops(scope).len() as u32;
+            (start, start + len, in_fusion)
+        };
+        self.stack.clear();
+        self.stack.push(range(Scope::TOP, false));
+        while let Some((next, end, in_fusion)) = self.stack.last_mut() {
+            if next == end {
+                self.stack.pop();
+                continue;
+            }
+            let op = Op::from_index(*next as usize);
+            *next += 1;
+            let is_fusion = program.symbol_flags(op).contains(SymbolFlags::FUSION);
+            let pin_all = *in_fusion || is_fusion;
+            self.number_op(program, effects, op, pin_all);
+            if let Some(scope) = program.op_scope(op) {
+                self.stack.push(range(scope, pin_all));
+            }
+        }
+    }
+
+    fn number_op(&mut self, program: &Program, effects: &Effects, op: Op, pin_all: bool) {
+        // A number that is read before anything defined it is an input, of unknown sign: that a
+        // tensor later turns out to have it as a dimension says nothing of what came before.
+        for value in program.operand_values(op) {
+            if program.value_kind(value).is_number() && !self.defined.contains(value.index()) {
+                self.read(program, value);
+            }
+        }
+        for value in program.result_values(op) {
+            self.defined.insert(value.index());
+        }
+        if pin_all || program.symbol_flags(op).contains(SymbolFlags::RETURN) {
+            for value in program.operand_values(op).chain(program.result_values(op)) {
+                self.pinned.insert(value.index());
+            }
+            return;
+        }
+        let understood = effects.may_merge(op);
+        if let (true, Some(tensor)) = (understood, program.shape_query(op)) {
+            for (position, result) in program.results(op).iter().enumerate() {
+                let Some(value) = result.get() else { continue };
+                if program.value_kind(value) == ValueKind::Number(NumberType::Int) {
+                    let hint = program.value_hint(value);
+                    self.numbering.bind_dimension(value, tensor, position as u32, hint);
+                } else {
+                    self.pinned.insert(value.index());
+                }
+            }
+            return;
+        }
+        if let (true, Some((scalar, result))) = (understood, program.scalar_op(op)) {
+            let operands = program.operands(op);
+            let a = self.operand_node(program, operands[0]);
+            let b = operands.get(1).map(|&operand| self.operand_node(program, operand));
+            let number_type = number_type(program, result);
+            let node = self.numbering.apply(scalar, a, b, number_type);
+            self.numbering.bind(result, node, number_type, program.value_hint(result));
+            if self.numbering.node_of(result) == Some(node) && scalar != ScalarOp::FloorDiv {
+                if let Some((dividend, divisor)) = self.numbering.floor_division_operands(node) {
+                    self.rewrites.push((op, dividend, divisor));
+                }
+            }
+            return;
+        }
+        // An op that is not understood names what it makes, unless what is inside it tells how.
+        if program.op_scope(op).is_none() || !understood {
+            for value in program.result_values(op) {
+                if program.value_kind(value).is_number() {
+                    self.pinned.insert(value.index());
+                    self.read(program, value);
+                }
+            }
+        }
+    }
+
+    fn read(&mut self, program: &Program, value: Value) -> Node {
+        self.numbering.read(value, number_type(program, value), program.value_hint(value))
+    }
+
+    fn operand_node(&mut self, program: &Program, operand: Operand) -> Node {
+        match (operand.value(), operand.constant()) {
+            (Some(value), _) => self.read(program, value),
+            (_, Some(constant)) => self.numbering.number(program.constant(constant)),
+            _ => unreachable!("an operand is a value or a constant"),
+        }
+    }
+
+    fn pin_the_rest(&mut self, program: &Program) {
+        for &value in program.outputs().iter().chain(program.pinned()) {
+            self.pinned.insert(value.index());
+        }
+        for &value in self.numbering.named() {
+            if !self.defined.contains(value.index()) {
+                self.pinned.insert(value.index());
+            }
+        }
+        for &(tensor, number) in program.shape_mentions() {
+            if self.pinned.contains(tensor.index()) || !self.defined.contains(tensor.index()) {
+                self.pinned.insert(number.index());
+            }
+        }
+    }
+
+    fn choose_names(&mut self, program: &Program, edits: &mut EditList) {
+        self.representatives.clear();
+        self.representatives.resize(self.numbering.node_count(), PackedOption::NONE);
+        for &value in self.numbering.named() {
+            let node = self.numbering.node_of(value).expect("named values have nodes");
+            let slot = &mut self.representatives[node.index()];
+            if slot.is_none() && self.pinned.contains(value.index()) {
+                *slot = value.into();
+            }
+        }
+        for index in 0..self.numbering.node_count() {
+            let node = Node::from_index(index);
+            if self.representatives[index].is_none() {
+                self.representatives[index] = self.numbering.first_name(node).into();
+            }
+        }
+        edits.replacements.resize(program.value_count(), PackedOption::NONE);
+        for &value in self.numbering.named() {
+            if self.pinned.contains(value.index()) {
+                continue;
+            }
+            let node = self.numbering.node_of(value).expect("named values have nodes");
+            let replacement: Operand = if let Some(number) = self.numbering.literal(node) {
+                edits.literal(number).into()
+            } else {
+                let name = self.representatives[node.index()].get().expect("a named node has a name");
+                if name == value {
+                    continue;
+                }
+                name.into()
+            };
+            edits.replacements[value.index()] = replacement.into();
+            edits.has_replacements = true;
+        }
+        if edits.has_replacements {
+            edits.reshaped.reset(program.value_count());
+            for &(tensor, number) in program.shape_mentions() {
+                if edits.replacement(number).is_some() {
+                    edits.reshaped.insert(tensor.index());
+                }
+            }
+        }
+    }
+
+    fn propose_rewrites(&mut self, edits: &mut EditList) {
+        for &(op, dividend, divisor) in &self.rewrites {
+            let mut operands = [dividend, divisor].into_iter().map(|node| {
+                if let Some(number) = self.numbering.literal(node) {
+                    Some(Operand::from(edits.literal(number)))
+                } else {
+                    self.representatives[node.index()].get().map(Operand::from)
+                }
+            });
+            if let (Some(Some(a)), Some(Some(b))) = (operands.next(), operands.next()) {
+                edits.rewrites.push(Rewrite { op, scalar: ScalarOp::FloorDiv, operands: [a, b] });
+            }
+        }
+        // Scopes are numbered in pre-order, not in the order of the text.
+        edits.rewrites.sort_unstable_by_key(|rewrite| rewrite.op);
+    }
+}
+
+fn number_type(program: &Program, value: Value) -> NumberType {
+    match program.value_kind(value) {
+        ValueKind::Number(number_type) => number_type,
+        _ => NumberType::Other,
+    }
+}

@@ -1,0 +1,263 @@
+//! Global value numbering of numbers (Cocke and Schwartz), hash-consed.
+//!
+//! Every number of the program gets a *node*: an input, a literal, dimension `k` of a tensor, or
+//! an operation on nodes. Names are unique in a trace, so equal nodes are equal numbers in every
+//! scope, and facts found in one scope (a dimension is never negative) hold in all.
+
+use rustc_hash::FxHashMap;
+
+use super::rules::{self, Answer, Known};
+use crate::entity::{entity, Entity, PackedOption};
+use crate::ir::{Number, NumberType, ScalarOp, Value};
+
+entity! {
+    /// One number, whatever its names.
+    Node, "n"
+}
+
+/// How a number comes about. Two equal keys are one node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Key {
+    /// A number that the program takes, or that comes from an op that is not understood.
+    Leaf(Value),
+    Literal(Number),
+    Dimension(Value, u32),
+    Apply(ScalarOp, Node, PackedOption<Node>),
+}
+
+#[derive(Clone, Copy, Debug)]
+struct NodeData {
+    key: Key,
+    number_type: NumberType,
+    nonnegative: bool,
+    hint: Option<Number>,
+    first_name: PackedOption<Value>,
+}
+
+/// The nodes, and which node each value is.
+#[derive(Debug, Default)]
+pub(super) struct Numbering {
+    nodes: Vec<NodeData>,
+    table: FxHashMap<Key, Node>,
+    node_of: Vec<PackedOption<Node>>,
+    named: Vec<Value>,
+    /// Whether to recognise floor division, for which the host has an operation.
+    floor_division: bool,
+}
+
+impl Numbering {
+    pub(super) fn reset(&mut self, values: usize, floor_division: bool) {
+        self.nodes.clear();
+        self.table.clear();
+        self.node_of.clear();
+        self.node_of.resize(values, PackedOption::NONE);
+        self.named.clear();
+        self.floor_division = floor_division;
+    }
+
+    /// The values that have a node, in the order in which they got it.
+    pub(super) fn named(&self) -> &[Value] {
+        &self.named
+    }
+
+    pub(super) fn node_of(&self, value: Value) -> Option<Node> {
+        self.node_of[value.index()].get()
+    }
+
+    pub(super) fn node_count(&self) -> usize {
+        self.nodes.len()
+    }
+
+    pub(super) fn first_name(&self, node: Node) -> Option<Value> {
+        self.nodes[node.index()].first_name.get()
+    }
+
+    pub(super) fn literal(&self, node: Node) -> Option<Number> {
+        match self.nodes[node.index()].key {
+            Key::Literal(number) => Some(number),
+            _ => None,
+        }
+    }
+
+    /// The operands of a floor division.
+    pub(super) fn floor_division_operands(&self, node: Node) -> Option<(Node, Node)> {
+        match self.nodes[node.index()].key {
+            Key::Apply(ScalarOp::FloorDiv, a, b) => Some((a, b.get()?)),
+            _ => None,
+        }
+    }
+
+    fn known(&self, node: Node) -> Known {
+        let data = &self.nodes[node.index()];
+        Known { number_type: data.number_type, literal: self.literal(node), nonnegative: data.nonnegative }
+    }
+
+    fn intern(&mut self, key: Key, number_type: NumberType, nonnegative: bool) -> Node {
+        if let Some(&node) = self.table.get(&key) {
+            return node;
+        }
+        let node = Node::from_index(self.nodes.len());
+        let hint = if let Key::Literal(number) = key { Some(number) } else { None };
+        self.nodes.push(NodeData { key, number_type, nonnegative, hint, first_name: PackedOption::NONE });
+        self.table.insert(key, node);
+        node
+    }
+
+    pub(super) fn number(&mut self, number: Number) -> Node {
+        let nonnegative = number.as_int().is_some_and(|value| value >= 0);
+        self.intern(Key::Literal(number), number.number_type(), nonnegative)
+    }
+
+    /// The node of a value that is read; a value without one becomes an input.
+    pub(super) fn read(&mut self, value: Value, number_type: NumberType, hint: Option<Number>) -> Node {
+        if let Some(node) = self.node_of(value) {
+            return node;
+        }
+        let node = self.intern(Key::Leaf(value), number_type, number_type == NumberType::Bool);
+        self.name(value, node, hint);
+        node
+    }
+
+    /// Binds a value to a dimension of a tensor.
+    pub(super) fn bind_dimension(&mut self, value: Value, tensor: Value, position: u32, hint: Option<Number>) {
+        let key = Key::Dimension(tensor, position);
+        if let Some(node) = self.node_of(value) {
+            // The number was known before by this name: so is the dimension.
+            self.table.entry(key).or_insert(node);
+            return;
+        }
+        let node = self.intern(key, NumberType::Int, true);
+        self.bind(value, node, NumberType::Int, hint);
+    }
+
+    /// Binds the result of an operation, unless what is known of it contradicts that.
+    pub(super) fn bind(&mut self, value: Value, node: Node, number_type: NumberType, hint: Option<Number>) {
+        if self.node_of(value).is_some() {
+            return;
+        }
+        let data = &self.nodes[node.index()];
+        let plausible = data.number_type == number_type
+            && match (hint, data.hint) {
+                (Some(said), Some(seen)) => said == seen,
+                _ => true,
+            };
+        if plausible {
+            self.name(value, node, hint);
+        } else {
+            // Never merge on a contradiction: the value stays itself.
+            self.read(value, number_type, hint);
+        }
+    }
+
+    fn name(&mut self, value: Value, node: Node, hint: Option<Number>) {
+        self.node_of[value.index()] = node.into();
+        self.named.push(value);
+        let data = &mut self.nodes[node.index()];
+        data.hint = data.hint.or(hint);
+        if data.first_name.is_none() {
+            data.first_name = value.into();
+        }
+    }
+
+    /// The node of an operation on nodes, simplified.
+    pub(super) fn apply(&mut self, op: ScalarOp, a: Node, b: Option<Node>, result: NumberType) -> Node {
+        match self.reduce(op, a, b) {
+            Reduced::Node(node) => node,
+            Reduced::Literal(number) => self.number(number),
+            Reduced::Apply(op, a, b) => {
+                let known_b = b.map_or(self.known(a), |b| self.known(b));
+                let nonnegative = rules::is_nonnegative(op, result, self.known(a), known_b);
+                self.intern(Key::Apply(op, a, b.into()), result, nonnegative)
+            }
+        }
+    }
+
+    /// As [`Numbering::apply`], without making a node.
+    fn find(&self, op: ScalarOp, a: Node, b: Option<Node>) -> Option<Node> {
+        match self.reduce(op, a, b) {
+            Reduced::Node(node) => Some(node),
+            Reduced::Literal(number) => self.table.get(&Key::Literal(number)).copied(),
+            Reduced::Apply(op, a, b) => self.table.get(&Key::Apply(op, a, b.into())).copied(),
+        }
+    }
+
+    fn reduce(&self, op: ScalarOp, a: Node, b: Option<Node>) -> Reduced {
+        let (op, a, b) = self.canonical(op, a, b);
+        let known_a = self.known(a);
+        let known_b = b.map_or(known_a, |b| self.known(b));
+        if let Some(literal_a) = known_a.literal {
+            let literal_b = b.map_or(Some(literal_a), |_| known_b.literal);
+            if let Some(number) = literal_b.and_then(|literal_b| rules::evaluate(op, literal_a, literal_b)) {
+                return Reduced::Literal(number);
+            }
+        }
+        let same = b == Some(a);
+        match rules::simplify(op, known_a, known_b, same) {
+            Some(Answer::Literal(number)) => return Reduced::Literal(number),
+            Some(Answer::First) => return Reduced::Node(a),
+            None => {}
+        }
+        if let (ScalarOp::Sub, Some(b)) = (op, b) {
+            if let Some((dividend, divisor)) = self.floor_division(a, b) {
+                return Reduced::Apply(ScalarOp::FloorDiv, dividend, Some(divisor));
+            }
+        }
+        Reduced::Apply(op, a, b)
+    }
+
+    /// Literals to the right, and otherwise the older node first, where that changes nothing.
+    fn canonical(&self, op: ScalarOp, a: Node, b: Option<Node>) -> (ScalarOp, Node, Option<Node>) {
+        let Some(second) = b else { return (op, a, b) };
+        let exact = |node: Node| matches!(self.nodes[node.index()].number_type, NumberType::Int | NumberType::Bool);
+        if !exact(a) || !exact(second) {
+            return (op, a, b);
+        }
+        let literal_first = self.literal(a).is_some() && self.literal(second).is_none();
+        let literal_second = self.literal(second).is_some() && self.literal(a).is_none();
+        let swap = literal_first || (!literal_second && second < a);
+        if swap && op.is_commutative() {
+            (op, second, Some(a))
+        } else if let (true, Some(swapped)) = (swap, op.swapped_comparison()) {
+            (swapped, second, Some(a))
+        } else {
+            (op, a, b)
+        }
+    }
+
+    /// Recognises Python's floor division in the form in which thunder records `a // b`:
+    /// C division, less one where the signs differ and the division leaves a remainder.
+    ///
+    /// `quotient - int((signbit(a) != signbit(b)) & (int(fmod(a, b)) != 0))`
+    ///
+    /// The expected correction is looked up node by node, so it is found in whatever form the
+    /// rules left it. `fmod` goes through floats and is off for integers beyond 2**53; `//` is
+    /// what the recorded program meant, and is exact.
+    fn floor_division(&self, quotient: Node, correction: Node) -> Option<(Node, Node)> {
+        if !self.floor_division {
+            return None;
+        }
+        let Key::Apply(ScalarOp::Div, a, b) = self.nodes[quotient.index()].key else { return None };
+        let b = b.get()?;
+        let exact = |node: Node| self.known(node).number_type == NumberType::Int;
+        if !exact(a) || !exact(b) {
+            return None;
+        }
+        let int = self.table.get(&Key::Literal(Number::Type(NumberType::Int))).copied()?;
+        let zero = self.table.get(&Key::Literal(Number::Int(0))).copied()?;
+        let sign_a = self.find(ScalarOp::Signbit, a, None)?;
+        let sign_b = self.find(ScalarOp::Signbit, b, None)?;
+        let signs_differ = self.find(ScalarOp::Ne, sign_a, Some(sign_b))?;
+        let rest = self.find(ScalarOp::Fmod, a, Some(b))?;
+        let rest = self.find(ScalarOp::Convert, rest, Some(int))?;
+        let inexact = self.find(ScalarOp::Ne, rest, Some(zero))?;
+        let corrects = self.find(ScalarOp::BitwiseAnd, signs_differ, Some(inexact))?;
+        let expected = self.find(ScalarOp::Convert, corrects, Some(int))?;
+        (expected == correction).then_some((a, b))
+    }
+}
+
+enum Reduced {
+    Node(Node),
+    Literal(Number),
+    Apply(ScalarOp, Node, Option<Node>),
+}

@@ -1,0 +1,304 @@
+//! The edit list becomes a list of bound symbols. Only ops that changed are made anew; all others
+//! come back as the very same objects, and nothing that was passed in is written to.
+
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyList, PyTuple};
+use rustc_hash::FxHashMap;
+use shapetrace_core::entity::Entity;
+use shapetrace_core::ir::{EditList, Number, NumberType, Op, Operand, Program, Scope, SymbolFlags, Value};
+
+use crate::flatten::{push_children, ProxyKind, Shape};
+use crate::host::Host;
+use crate::names::names;
+use crate::read::Reader;
+
+/// Structures of arguments deeper than this are refused where one must be made anew.
+const DEPTH_LIMIT: usize = 500;
+
+pub(crate) struct Applier<'a, 'py> {
+    py: Python<'py>,
+    host: &'a Host,
+    program: &'a Program,
+    edits: &'a EditList,
+    reader: &'a mut Reader,
+    /// Tensors whose shape mentions a replaced number, made anew once.
+    reshaped: FxHashMap<Value, Py<PyAny>>,
+    /// Ops made anew, for the list that their owner holds.
+    rebuilt: FxHashMap<Op, Py<PyAny>>,
+}
+
+impl<'a, 'py> Applier<'a, 'py> {
+    pub(crate) fn new(
+        py: Python<'py>,
+        host: &'a Host,
+        program: &'a Program,
+        edits: &'a EditList,
+        reader: &'a mut Reader,
+    ) -> Self {
+        Self { py, host, program, edits, reader, reshaped: FxHashMap::default(), rebuilt: FxHashMap::default() }
+    }
+
+    /// The bound symbols of the top level.
+    pub(crate) fn run(mut self) -> PyResult<Bound<'py, PyList>> {
+        // Innermost scopes first, so that an op finds what is inside it made already.
+        for scope in self.program.scopes().rev() {
+            let made_anew = match self.program.scope_owner(scope) {
+                None => true,
+                Some(owner) => self.edits.is_kept(owner) && self.edits.is_changed(owner),
+            };
+            if made_anew {
+                for op in self.program.scope_ops(scope) {
+                    if self.edits.is_kept(op) && self.edits.is_changed(op) {
+                        let bound_symbol = self.rebuild(op)?;
+                        self.rebuilt.insert(op, bound_symbol);
+                    }
+                }
+            }
+        }
+        self.list(Scope::TOP)
+    }
+
+    fn list(&self, scope: Scope) -> PyResult<Bound<'py, PyList>> {
+        let list = PyList::empty(self.py);
+        for op in self.program.scope_ops(scope) {
+            if self.edits.is_kept(op) {
+                let original = &self.reader.reading.bound_symbols[op.index()];
+                list.append(self.rebuilt.get(&op).unwrap_or(original))?;
+            }
+        }
+        Ok(list)
+    }
+
+    fn rebuild(&mut self, op: Op) -> PyResult<Py<PyAny>> {
+        let py = self.py;
+        let names = names(py);
+        let original = self.reader.reading.bound_symbols[op.index()].clone_ref(py).into_bound(py);
+        let changes = PyDict::new(py);
+        if let Some(rewrite) = self.edits.rewrite(op).copied() {
+            let symbol = self.host.scalar_symbol.bind(py).call1((rewrite.scalar.name(),))?;
+            let mut operands = Vec::new();
+            for operand in rewrite.operands {
+                operands.push(self.operand(operand)?);
+            }
+            changes.set_item("sym", symbol)?;
+            changes.set_item("args", PyTuple::new(py, operands)?)?;
+        } else {
+            let mut rename = |applier: &mut Self, leaf: &Bound<'py, PyAny>, is_proxy: bool| {
+                if is_proxy {
+                    applier.replacement(leaf)
+                } else {
+                    Ok(None)
+                }
+            };
+            for field in [&names.args, &names.kwargs] {
+                let before = original.getattr(field)?;
+                if let Some(after) = self.map(&before, &mut rename, 0)? {
+                    changes.set_item(field, after)?;
+                }
+            }
+        }
+        let mut slot = self.program.result_range(op).start;
+        let counts_literals = self.program.symbol_flags(op).contains(SymbolFlags::SHAPE_QUERY);
+        let mut write = |applier: &mut Self, leaf: &Bound<'py, PyAny>, is_proxy: bool| {
+            let this = slot;
+            slot += usize::from(is_proxy || counts_literals);
+            if !is_proxy {
+                Ok(None)
+            } else if applier.edits.is_dropped(this) {
+                applier.dropped(leaf).map(Some)
+            } else {
+                applier.replacement(leaf)
+            }
+        };
+        let before = original.getattr(&names.output)?;
+        if let Some(after) = self.map(&before, &mut write, 0)? {
+            changes.set_item(&names.output, after)?;
+        }
+        if let Some(scope) = self.program.op_scope(op) {
+            let differs = |op: Op| !self.edits.is_kept(op) || self.edits.is_changed(op);
+            if self.program.scope_ops(scope).any(differs) {
+                changes.set_item(&names.subsymbols, self.list(scope)?)?;
+            }
+        }
+        Ok(self.host.rebuild.bind(py).call1((original, changes))?.unbind())
+    }
+
+    /// What stands in a result slot that is no longer written: a number as its value, as thunder
+    /// writes it, so that it prints as `_`.
+    fn dropped(&self, proxy: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        let is_number = self
+            .reader
+            .reading
+            .value_of_proxy
+            .get(&proxy.as_ptr())
+            .is_some_and(|&value| self.program.value_kind(value).is_number());
+        if is_number {
+            proxy.getattr(&names(self.py).value)
+        } else {
+            Ok(self.py.None().into_bound(self.py))
+        }
+    }
+
+    /// What stands for a proxy from now on, if that is something else.
+    fn replacement(&mut self, proxy: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let Some(&value) = self.reader.reading.value_of_proxy.get(&proxy.as_ptr()) else { return Ok(None) };
+        if let Some(operand) = self.edits.replacement(value) {
+            return self.operand(operand).map(Some);
+        }
+        if self.edits.is_reshaped(value) {
+            return self.reshape(value, proxy).map(Some);
+        }
+        Ok(None)
+    }
+
+    fn operand(&self, operand: Operand) -> PyResult<Bound<'py, PyAny>> {
+        let py = self.py;
+        if let Some(value) = operand.value() {
+            return Ok(self.reader.reading.proxies[value.index()].bind(py).clone());
+        }
+        let constant = operand.constant().expect("an operand is a value or a constant");
+        Ok(match self.edits.literal_of(constant) {
+            Number::Bool(flag) => PyBool::new(py, flag).to_owned().into_any(),
+            Number::Int(int) => int.into_pyobject(py)?.into_any(),
+            Number::Float(float) => float.into_pyobject(py)?.into_any(),
+            Number::Type(NumberType::Bool) => py.get_type::<PyBool>().into_any(),
+            Number::Type(NumberType::Int) => py.get_type::<PyInt>().into_any(),
+            Number::Type(NumberType::Float) => py.get_type::<PyFloat>().into_any(),
+            other => return Err(self.internal(&format!("the literal {other} has no Python object"))),
+        })
+    }
+
+    fn internal(&self, message: &str) -> PyErr {
+        match self.host.internal_error.call1(self.py, (message,)) {
+            Ok(error) => PyErr::from_value(error.into_bound(self.py)),
+            Err(error) => error,
+        }
+    }
+
+    /// A tensor proxy of the same name whose shape speaks of the numbers that are left.
+    fn reshape(&mut self, value: Value, proxy: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        if let Some(made) = self.reshaped.get(&value) {
+            return Ok(made.bind(self.py).clone());
+        }
+        let shape = proxy.getattr(&names(self.py)._shape)?;
+        let mut rename = |applier: &mut Self, leaf: &Bound<'py, PyAny>, is_proxy: bool| {
+            if is_proxy {
+                applier.number_in_shape(leaf)
+            } else {
+                Ok(None)
+            }
+        };
+        let shape = self.map(&shape, &mut rename, 0)?.unwrap_or(shape);
+        let made = self.host.reshape.bind(self.py).call1((proxy, shape))?;
+        self.reshaped.insert(value, made.clone().unbind());
+        Ok(made)
+    }
+
+    /// A number in a shape: another object than in the ops, perhaps, but of the same name.
+    fn number_in_shape(&mut self, proxy: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let Shape::Proxy(class) = self.reader.types.shape(self.host, proxy)? else { return Ok(None) };
+        if class.kind != ProxyKind::Number {
+            return Ok(None);
+        }
+        match self.reader.reading.find(proxy, class)?.and_then(|value| self.edits.replacement(value)) {
+            Some(operand) => self.operand(operand).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// A structure with some of its leaves exchanged; none if no leaf was. Leaves come in the
+    /// order in which they were read.
+    fn map(
+        &mut self,
+        object: &Bound<'py, PyAny>,
+        leaf: &mut dyn FnMut(&mut Self, &Bound<'py, PyAny>, bool) -> PyResult<Option<Bound<'py, PyAny>>>,
+        depth: usize,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let py = self.py;
+        if depth > DEPTH_LIMIT {
+            let message = format!("arguments nested more than {DEPTH_LIMIT} deep cannot be made anew");
+            return Err(self.host.invalid_trace(py, &message, None, None, "flatten the arguments of the op"));
+        }
+        let shape = self.reader.types.shape(self.host, object)?;
+        match shape {
+            Shape::Literal => leaf(self, object, false),
+            Shape::Proxy(_) => leaf(self, object, true),
+            Shape::Dict if object.is_exact_instance_of::<PyDict>() => {
+                let dict = object.cast::<PyDict>()?;
+                let mut copy = None;
+                for (key, value) in crate::flatten::sorted_items(dict) {
+                    if let Some(value) = self.map(&value, leaf, depth + 1)? {
+                        // A copy keeps the order of insertion.
+                        let copy = match &copy {
+                            Some(copy) => copy,
+                            None => copy.insert(dict.copy()?),
+                        };
+                        copy.set_item(key, value)?;
+                    }
+                }
+                Ok(copy.map(Bound::into_any))
+            }
+            shape => {
+                let mut children = Vec::new();
+                push_children(self.host, object, &shape, &mut children)?;
+                let mut changed = false;
+                let mut items = Vec::with_capacity(children.len());
+                for child in children {
+                    let child = child.into_bound(py);
+                    match self.map(&child, leaf, depth + 1)? {
+                        Some(item) => {
+                            changed = true;
+                            items.push(item);
+                        }
+                        None => items.push(child),
+                    }
+                }
+                if !changed {
+                    return Ok(None);
+                }
+                self.make(object, items).map(Some)
+            }
+        }
+    }
+
+    /// A container like `object` with these direct children.
+    fn make(&self, object: &Bound<'py, PyAny>, items: Vec<Bound<'py, PyAny>>) -> PyResult<Bound<'py, PyAny>> {
+        let py = self.py;
+        if object.is_exact_instance_of::<PyTuple>() {
+            return Ok(PyTuple::new(py, items)?.into_any());
+        }
+        if object.is_exact_instance_of::<PyList>() {
+            return Ok(PyList::new(py, items)?.into_any());
+        }
+        self.host.unflatten.bind(py).call1((object, PyList::new(py, items)?))
+    }
+}
+
+/// Adds a `Variable` for every value that the kept ops of the top level read.
+pub(crate) fn fill_needed(
+    host: &Host,
+    program: &Program,
+    edits: &EditList,
+    reader: &Reader,
+    compat: bool,
+    needed: &Bound<'_, PyAny>,
+) -> PyResult<()> {
+    let py = needed.py();
+    let mut seen = vec![false; program.value_count()];
+    let mut add = |value: Value| -> PyResult<()> {
+        if !std::mem::replace(&mut seen[value.index()], true) {
+            let proxy = &reader.reading.proxies[value.index()];
+            needed.call_method1("add", (host.variable.bind(py).call1((proxy,))?,))?;
+        }
+        Ok(())
+    };
+    for &value in program.outputs() {
+        add(value)?;
+    }
+    for op in program.scope_ops(Scope::TOP).rev() {
+        for value in edits.values_needed_by(program, op, compat) {
+            add(value)?;
+        }
+    }
+    Ok(())
+}

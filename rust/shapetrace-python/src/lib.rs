@@ -1,0 +1,28 @@
+//! The Python module `shapetrace_rs._core`: reads thunder traces into programs, runs the
+//! optimizer, and rebuilds the ops that changed. No algorithm lives here.
+
+mod apply;
+mod equality;
+mod flatten;
+mod host;
+mod names;
+mod optimizer;
+mod read;
+
+use pyo3::prelude::*;
+
+/// Native part of `shapetrace_rs`.
+#[pymodule]
+mod _core {
+    #[pymodule_export]
+    use crate::optimizer::{evaluate_scalar, passes, CallStatistics, Optimizer};
+
+    use super::{PyModule, PyModuleMethods, PyResult};
+    use pyo3::Bound;
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+        module.add("debug_build", cfg!(debug_assertions))
+    }
+}

@@ -1,0 +1,271 @@
+//! The class that Python calls.
+
+use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::sync::Mutex;
+use std::time::Instant;
+
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList, PySet};
+use shapetrace_core::entity::Entity;
+use shapetrace_core::ir::{Op, OpStatus, Reason, ScalarOp, Scope};
+use shapetrace_core::passes::shape_arithmetic::rules;
+use shapetrace_core::passes::{Context, Level, Options, PASSES};
+
+use crate::apply::{fill_needed, Applier};
+use crate::equality::equal_bound_symbols;
+use crate::host::Host;
+use crate::read::{literal, ReadOptions, Reader};
+
+/// What one call did.
+#[pyclass(frozen, get_all, module = "shapetrace_rs._core")]
+pub(crate) struct CallStatistics {
+    /// Top-level ops before.
+    ops_in: usize,
+    /// Top-level ops after.
+    ops_out: usize,
+    /// Ops in nested scopes before.
+    nested_in: usize,
+    /// Ops in nested scopes after.
+    nested_out: usize,
+    /// Ops removed, by reason.
+    removed: Py<PyDict>,
+    /// Ops made anew because they, or something inside them, changed.
+    changed: usize,
+    /// Numbers that another name or a literal stands for.
+    renamed: usize,
+    /// Names and source lines of removed ops of foreign symbols that only hand back an argument.
+    only_hands_back: Py<PyList>,
+    /// Nanoseconds for reading the trace.
+    read_ns: u64,
+    /// Nanoseconds for the passes.
+    passes_ns: u64,
+    /// Nanoseconds for making the answer.
+    apply_ns: u64,
+}
+
+#[pymethods]
+impl CallStatistics {
+    /// Nanoseconds for all three.
+    #[getter]
+    fn total_ns(&self) -> u64 {
+        self.read_ns + self.passes_ns + self.apply_ns
+    }
+
+    fn __repr__(&self) -> String {
+        format!(
+            "CallStatistics(ops {} -> {}, nested {} -> {})",
+            self.ops_in, self.ops_out, self.nested_in, self.nested_out
+        )
+    }
+}
+
+/// Memory of one call, reused by the next.
+#[derive(Default)]
+struct Workspace {
+    reader: Reader,
+    context: Context,
+}
+
+/// Optimizes lists of bound symbols at one level.
+#[pyclass(frozen, module = "shapetrace_rs._core")]
+pub(crate) struct Optimizer {
+    host: Host,
+    level: Level,
+    options: Options,
+    effects: Option<Py<PyAny>>,
+    /// Free workspaces. A call that runs while another does (another thread, or a predicate of
+    /// the user that compiles something) finds none and makes its own.
+    workspaces: Mutex<Vec<Workspace>>,
+}
+
+#[pymethods]
+impl Optimizer {
+    #[new]
+    #[pyo3(signature = (host, *, level, keep_random, keep_shape_numbers, floor_division, effects=None))]
+    fn new(
+        host: &Bound<'_, PyAny>,
+        level: &str,
+        keep_random: bool,
+        keep_shape_numbers: bool,
+        floor_division: bool,
+        effects: Option<Py<PyAny>>,
+    ) -> PyResult<Self> {
+        let Some(level) = Level::from_name(level) else {
+            let message = format!("level is 'full' or 'compat', not {level:?}");
+            return Err(pyo3::exceptions::PyValueError::new_err(message));
+        };
+        Ok(Self {
+            host: Host::from_python(host)?,
+            level,
+            options: Options { keep_random, keep_shape_numbers, floor_division },
+            effects,
+            workspaces: Mutex::new(Vec::new()),
+        })
+    }
+
+    /// Optimizes a sequence of bound symbols.
+    ///
+    /// `output` is what the sequence gives, for one that has no return. Returns the bound symbols
+    /// that are left, as a new list, and the statistics.
+    #[pyo3(signature = (bound_symbols, output=None, needed_proxies=None))]
+    fn run<'py>(
+        &self,
+        py: Python<'py>,
+        bound_symbols: &Bound<'py, PyAny>,
+        output: Option<&Bound<'py, PyAny>>,
+        needed_proxies: Option<&Bound<'py, PySet>>,
+    ) -> PyResult<(Bound<'py, PyList>, CallStatistics)> {
+        let mut workspace = self.take_workspace();
+        let result =
+            catch_unwind(AssertUnwindSafe(|| self.run_in(py, &mut workspace, bound_symbols, output, needed_proxies)));
+        match result {
+            Ok(answer) => {
+                self.give_workspace_back(workspace);
+                answer
+            }
+            // The workspace may be half done: it is dropped.
+            Err(panic) => Err(self.internal_error(py, panic.as_ref())),
+        }
+    }
+}
+
+impl Optimizer {
+    fn take_workspace(&self) -> Workspace {
+        self.workspaces.lock().ok().and_then(|mut free| free.pop()).unwrap_or_default()
+    }
+
+    fn give_workspace_back(&self, workspace: Workspace) {
+        if let Ok(mut free) = self.workspaces.lock() {
+            if free.len() < 4 {
+                free.push(workspace);
+            }
+        }
+    }
+
+    fn internal_error(&self, py: Python<'_>, panic: &(dyn std::any::Any + Send)) -> PyErr {
+        let message = panic
+            .downcast_ref::<String>()
+            .map(String::as_str)
+            .or_else(|| panic.downcast_ref::<&str>().copied())
+            .unwrap_or("no message");
+        match self.host.internal_error.call1(py, (format!("the optimizer panicked: {message}"),)) {
+            Ok(error) => PyErr::from_value(error.into_bound(py)),
+            Err(error) => error,
+        }
+    }
+
+    fn run_in<'py>(
+        &self,
+        py: Python<'py>,
+        workspace: &mut Workspace,
+        bound_symbols: &Bound<'py, PyAny>,
+        output: Option<&Bound<'py, PyAny>>,
+        needed: Option<&Bound<'py, PySet>>,
+    ) -> PyResult<(Bound<'py, PyList>, CallStatistics)> {
+        let started = Instant::now();
+        let Workspace { reader, context } = workspace;
+        let effects = self.effects.as_ref().map(|effects| effects.bind(py));
+        let full = self.level == Level::Full;
+        let options = ReadOptions { full, output, needed, effects };
+        let program = reader.read(&self.host, bound_symbols, &options)?;
+        if !reader.reading.has_return && output.is_none() && needed.is_none() && program.op_count() > 0 {
+            let message = "the trace has no return, so nothing says which values are needed";
+            let hint = "end the trace with prims.python_return, pass needed_proxies, or use dce_bsyms with an output";
+            return Err(match self.host.missing_return_error.call1(py, (message, py.None(), py.None(), hint)) {
+                Ok(error) => PyErr::from_value(error.into_bound(py)),
+                Err(error) => error,
+            });
+        }
+        let read = Instant::now();
+        let mut failure = None;
+        let types = &mut reader.types;
+        let objects = &reader.reading.bound_symbols;
+        let mut equal = |a: Op, b: Op| {
+            let (a, b) = (objects[a.index()].bind(py), objects[b.index()].bind(py));
+            equal_bound_symbols(types, &self.host, a, b).unwrap_or_else(|error| {
+                failure.get_or_insert(error);
+                false
+            })
+        };
+        let edits = context.run_with(&program, self.level, &self.options, &mut equal);
+        if let Some(error) = failure {
+            return Err(error);
+        }
+        let passed = Instant::now();
+        let list = Applier::new(py, &self.host, &program, edits, reader).run()?;
+        if let Some(needed) = needed {
+            fill_needed(&self.host, &program, edits, reader, !full, needed)?;
+        }
+        let applied = Instant::now();
+        let top = program.scope_ops(Scope::TOP).len();
+        let nested = program.op_count() - top;
+        let nested_out = program
+            .scopes()
+            .skip(1)
+            .flat_map(|scope| program.scope_ops(scope))
+            .filter(|&op| edits.status(op) == OpStatus::Kept)
+            .count();
+        let removed = PyDict::new(py);
+        for &reason in Reason::ALL {
+            let count = edits.removed_count(reason);
+            if count > 0 {
+                removed.set_item(reason.name(), count)?;
+            }
+        }
+        let only_hands_back = PyList::empty(py);
+        for &op in edits.only_hands_back() {
+            only_hands_back.append(&reader.reading.bound_symbols[op.index()])?;
+        }
+        let statistics = CallStatistics {
+            ops_in: top,
+            ops_out: list.len(),
+            nested_in: nested,
+            nested_out,
+            removed: removed.unbind(),
+            changed: program.ops().filter(|&op| edits.is_kept(op) && edits.is_changed(op)).count(),
+            renamed: program.values().filter(|&value| edits.replacement(value).is_some()).count(),
+            only_hands_back: only_hands_back.unbind(),
+            read_ns: nanoseconds(started, read),
+            passes_ns: nanoseconds(read, passed),
+            apply_ns: nanoseconds(passed, applied),
+        };
+        reader.recycle(program);
+        Ok((list, statistics))
+    }
+}
+
+fn nanoseconds(start: Instant, end: Instant) -> u64 {
+    u64::try_from(end.duration_since(start).as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// The passes: name, sentence, levels.
+#[pyfunction]
+pub(crate) fn passes() -> Vec<(&'static str, &'static str, Vec<&'static str>)> {
+    let level_name = |level: &Level| match level {
+        Level::Compat => "compat",
+        Level::Full => "full",
+    };
+    PASSES.iter().map(|pass| (pass.name, pass.description, pass.levels.iter().map(level_name).collect())).collect()
+}
+
+/// What the optimizer takes the result of scalar arithmetic on literals to be; none where it does
+/// not compute. For tests against Python's own arithmetic.
+#[pyfunction]
+pub(crate) fn evaluate_scalar(
+    py: Python<'_>,
+    name: &str,
+    a: &Bound<'_, PyAny>,
+    b: &Bound<'_, PyAny>,
+) -> PyResult<Option<Py<PyAny>>> {
+    use shapetrace_core::ir::Number;
+    let Some(op) = ScalarOp::from_name(name) else {
+        return Err(pyo3::exceptions::PyValueError::new_err(format!("no scalar operation is called {name:?}")));
+    };
+    let (Some(a), Some(b)) = (literal(a), literal(b)) else { return Ok(None) };
+    Ok(match rules::evaluate(op, a, b) {
+        Some(Number::Bool(flag)) => Some(flag.into_pyobject(py)?.to_owned().into_any().unbind()),
+        Some(Number::Int(int)) => Some(int.into_pyobject(py)?.into_any().unbind()),
+        Some(Number::Float(float)) => Some(float.into_pyobject(py)?.into_any().unbind()),
+        _ => None,
+    })
+}
