@@ -64,7 +64,7 @@ def _dce(trace: Any, needed_proxies: set[Any] | None = None) -> Any:
     recordings = report.recordings
     call = None
     if recordings is not None:
-        caller = sys._getframe(1)  # noqa: SLF001 (the cheap way; `inspect` reads source files)
+        caller = sys._getframe(1)  # the cheap way: `inspect` reads source files
         call = report.open_call(recordings, caller, trace, needed_proxies)
     needed_before: set[Any] | None = None
     try:
@@ -151,7 +151,7 @@ def _stock_dce(trace: Any, needed_proxies: set[Any] | None) -> Any:
     recordings = report.recordings
     if recordings is None or _thread.in_stock_pass or not _state.top_frame().hooked:
         return _call_stock("dce", trace, needed_proxies)
-    caller = sys._getframe(2)  # noqa: SLF001 (the cheap way; `inspect` reads source files)
+    caller = sys._getframe(2)  # the cheap way: `inspect` reads source files
     call = report.open_stock_call(caller, trace)
     start_ns = time.perf_counter_ns()
     result = _call_stock("dce", trace, needed_proxies)

@@ -28,10 +28,7 @@ TRUSTED = 1 << 7
 SHAPE_QUERY = 1 << 8
 USUAL_PRINTER = 1 << 9
 
-_SCALAR_PRIMITIVES = (
-    "ADD SUB MUL DIV PY_FLOORDIV REMAINDER FMOD POW EQ NE LT LE GT GE "
-    "BITWISE_AND BITWISE_OR BITWISE_XOR SIGNBIT NEG PY_ABS CONVERT_ELEMENT_TYPE"
-).split()
+_SCALAR_PRIMITIVES = ["ADD", "SUB", "MUL", "DIV", "PY_FLOORDIV", "REMAINDER", "FMOD", "POW", "EQ", "NE", "LT", "LE", "GT", "GE", "BITWISE_AND", "BITWISE_OR", "BITWISE_XOR", "SIGNBIT", "NEG", "PY_ABS", "CONVERT_ELEMENT_TYPE"]
 """thunder's primitives that are arithmetic when they are applied to numbers; the core knows them by these names."""
 
 _EFFECTS_WITHOUT_A_TAG = ("ASSERT_TENSOR_METADATA", "ASSERT_COMPARE", "PACK_SETITEM")
@@ -43,7 +40,7 @@ _LANGUAGES = ("thunder.torch", "thunder.clang", "thunder.numpy", "thunder.core")
 
 @functools.cache
 def _modules() -> SimpleNamespace:
-    """thunder's modules, imported at the first use.
+    """All of thunder that is used here, imported at the first use.
 
     Raises:
         UnsupportedVersionError: thunder or torch is missing or has an unsuitable version.
@@ -65,7 +62,7 @@ def _modules() -> SimpleNamespace:
 
 @functools.cache
 def host() -> SimpleNamespace:
-    """thunder's types and functions under the names that the native part asks for.
+    """Thunder's types and functions under the names that the native part asks for.
 
     Returns:
         A namespace; see `Host` in the binding crate.
@@ -173,16 +170,14 @@ def floor_division_can_run() -> bool:
 
 
 def _scalar_symbol(name: str) -> Any:
-    """thunder's primitive for a scalar operation of the core."""
+    """Thunder's primitive for a scalar operation of the core."""
     return getattr(_modules().prims, name)
 
 
 def _is_leaf(value: Any) -> bool:
     """Whether thunder's flattening takes an object for a leaf."""
     thunder = _modules()
-    return bool(
-        thunder.optree.tree_is_leaf(value, none_is_leaf=True, namespace=thunder.pytree.OPTREE_NAMESPACE)
-    )
+    return bool(thunder.optree.tree_is_leaf(value, none_is_leaf=True, namespace=thunder.pytree.OPTREE_NAMESPACE))
 
 
 def _one_level(container: Any) -> tuple[list[Any], Any]:
@@ -263,7 +258,7 @@ def _reshape(proxy: Any, shape: Any) -> Any:
 
 
 def trace_module() -> Any:
-    """thunder's module of traces.
+    """Thunder's module of traces.
 
     Returns:
         `thunder.core.trace`.

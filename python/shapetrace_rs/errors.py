@@ -26,9 +26,7 @@ class InvalidTraceError(ShapetraceError, ValueError):
         hint: What to do about it.
     """
 
-    def __init__(
-        self, message: str, op: str | None = None, value: str | None = None, hint: str | None = None
-    ) -> None:
+    def __init__(self, message: str, op: str | None = None, value: str | None = None, hint: str | None = None) -> None:
         """Keep the parts as attributes; the message shows them all."""
         super().__init__(f"{message} (to fix it: {hint})" if hint else message)
         self.op = op

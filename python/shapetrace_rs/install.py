@@ -37,7 +37,7 @@ __all__ = ["enabled", "install", "install_on_import", "installed", "uninstall"]
 _HOME = "thunder.core.transform_common"
 
 
-def install(  # noqa: PLR0913 (the options, by keyword only)
+def install(
     *,
     level: Literal["full", "compat"] = "full",
     strict: bool = False,

@@ -99,9 +99,7 @@ def run(trace: Any, needed_proxies: set[Any] | None, options: OptimizeOptions) -
     thunder_trace = _thunder.trace_module()
     if not isinstance(trace, thunder_trace.TraceCtx):
         message = f"expected a thunder trace, not {type(trace).__name__}"
-        raise InvalidTraceError(
-            message, hint="pass a TraceCtx; for a list of bound symbols there is dce_bsyms"
-        )
+        raise InvalidTraceError(message, hint="pass a TraceCtx; for a list of bound symbols there is dce_bsyms")
     bound_symbols, statistics = optimizer(options).run(trace.bound_symbols, None, needed_proxies)
     result = thunder_trace.from_trace(trace)
     result.bound_symbols = bound_symbols

@@ -52,6 +52,18 @@ class Counters:
     fallback_seconds: float = 0.0
 
 
+@dataclass(slots=True)
+class _Totals:
+    """What `Counters` is made from; changed in place, since a call may be done in microseconds."""
+
+    calls: int = 0
+    ops_removed: int = 0
+    nested_ops_removed: int = 0
+    elapsed_ns: int = 0
+    fallbacks: int = 0
+    fallback_ns: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class CallRecord:
     """One call of dead code elimination.
@@ -164,7 +176,7 @@ recordings: tuple[Recording, ...] | None = None
 """The recordings that are open, or `None`; the hooks read it once a call."""
 
 _lock = threading.Lock()
-_counters = Counters()
+_totals = _Totals()
 
 
 @contextmanager
@@ -217,7 +229,15 @@ def counters() -> Counters:
     Returns:
         A snapshot; take two and subtract to learn what a stretch of work did.
     """
-    return _counters
+    with _lock:
+        return Counters(
+            calls=_totals.calls,
+            ops_removed=_totals.ops_removed,
+            nested_ops_removed=_totals.nested_ops_removed,
+            seconds=_totals.elapsed_ns / 1e9,
+            fallbacks=_totals.fallbacks,
+            fallback_seconds=_totals.fallback_ns / 1e9,
+        )
 
 
 def count(statistics: CallStatistics) -> None:
@@ -226,12 +246,14 @@ def count(statistics: CallStatistics) -> None:
     Args:
         statistics: What the optimizer reported.
     """
-    _add(
-        calls=1,
-        ops_removed=statistics.ops_in - statistics.ops_out,
-        nested_ops_removed=statistics.nested_in - statistics.nested_out,
-        seconds=statistics.total_ns / 1e9,
-    )
+    ops_removed = statistics.ops_in - statistics.ops_out
+    nested_ops_removed = statistics.nested_in - statistics.nested_out
+    elapsed_ns = statistics.total_ns
+    with _lock:
+        _totals.calls += 1
+        _totals.ops_removed += ops_removed
+        _totals.nested_ops_removed += nested_ops_removed
+        _totals.elapsed_ns += elapsed_ns
 
 
 def count_bsyms(ops_in: int, ops_out: int, elapsed_ns: int) -> None:
@@ -242,7 +264,10 @@ def count_bsyms(ops_in: int, ops_out: int, elapsed_ns: int) -> None:
         ops_out: Top-level ops after.
         elapsed_ns: The time of the call.
     """
-    _add(calls=1, ops_removed=ops_in - ops_out, seconds=elapsed_ns / 1e9)
+    with _lock:
+        _totals.calls += 1
+        _totals.ops_removed += ops_in - ops_out
+        _totals.elapsed_ns += elapsed_ns
 
 
 def count_fallback(elapsed_ns: int) -> None:
@@ -251,30 +276,9 @@ def count_fallback(elapsed_ns: int) -> None:
     Args:
         elapsed_ns: The time that it took.
     """
-    _add(fallbacks=1, fallback_seconds=elapsed_ns / 1e9)
-
-
-def _add(  # noqa: PLR0913 (the fields of `Counters`)
-    *,
-    calls: int = 0,
-    ops_removed: int = 0,
-    nested_ops_removed: int = 0,
-    seconds: float = 0.0,
-    fallbacks: int = 0,
-    fallback_seconds: float = 0.0,
-) -> None:
-    """Publish new totals. Readers get a whole snapshot without a lock."""
-    global _counters  # noqa: PLW0603 (the totals of the process)
     with _lock:
-        old = _counters
-        _counters = Counters(
-            calls=old.calls + calls,
-            ops_removed=old.ops_removed + ops_removed,
-            nested_ops_removed=old.nested_ops_removed + nested_ops_removed,
-            seconds=old.seconds + seconds,
-            fallbacks=old.fallbacks + fallbacks,
-            fallback_seconds=old.fallback_seconds + fallback_seconds,
-        )
+        _totals.fallbacks += 1
+        _totals.fallback_ns += elapsed_ns
 
 
 def _open(recording: Recording) -> None:
@@ -371,7 +375,7 @@ def close_call(open_recordings: tuple[Recording, ...], call: _OpenCall, level: s
         )
 
 
-def close_fallback(  # noqa: PLR0913, PLR0917 (the facts of one record)
+def close_fallback(  # noqa: PLR0917 (the facts of one record)
     open_recordings: tuple[Recording, ...],
     call: _OpenCall,
     level: str,

@@ -125,7 +125,7 @@ class OptimizeTransform(Transform):  # type: ignore[misc]  # (thunder has no typ
         recordings = report.recordings
         call = None
         if recordings is not None:
-            caller = sys._getframe(1)  # noqa: SLF001 (the cheap way; `inspect` reads source files)
+            caller = sys._getframe(1)  # the cheap way: `inspect` reads source files
             call = report.open_call(recordings, caller, trace, None)
         try:
             result, statistics = _optimize.run(trace, None, self.options)

@@ -123,7 +123,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _split(parser: argparse.ArgumentParser, words: Sequence[str]) -> tuple[list[str], str | None, list[str]]:
     """Cut the words into `run`'s own options, the module if there is one, and what belongs to the program."""
-    actions = parser._actions  # noqa: SLF001 (argparse has no public list of its options)
+    actions = parser._actions  # argparse has no public list of its options
     with_value = {option for action in actions if action.nargs is None for option in action.option_strings}
     position = 0
     while position < len(words):

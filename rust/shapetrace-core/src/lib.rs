@@ -38,3 +38,5 @@ pub mod entity;
 pub mod error;
 pub mod ir;
 pub mod passes;
+pub mod text;
+pub mod verifier;

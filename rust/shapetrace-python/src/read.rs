@@ -367,12 +367,14 @@ impl Reader {
             let proxy = self.reading.proxies[index].bind(py).clone();
             let shape = proxy.getattr(&names(py)._shape)?;
             let Self { types, walk, reading, .. } = self;
+            let mut position = 0;
             walk.leaves(types, host, shape, &mut |leaf, class| {
                 if let Some(class) = class {
                     if let Some(number) = reading.find(leaf, class)? {
-                        builder.shape_mention(tensor, number).map_err(invalid)?;
+                        builder.shape_mention(tensor, position, number).map_err(invalid)?;
                     }
                 }
+                position += 1;
                 Ok(())
             })?;
         }

@@ -50,6 +50,17 @@ impl StampMap {
         self.entries[key].0 == self.round
     }
 
+    /// Takes `key` out; whether it was there.
+    #[inline]
+    pub fn remove(&mut self, key: usize) -> bool {
+        let there = self.contains(key);
+        if there {
+            // No round has this number: the first is 1.
+            self.entries[key].0 = 0;
+        }
+        there
+    }
+
     /// Writes `key`.
     #[inline]
     pub fn insert(&mut self, key: usize, value: u32) {
@@ -73,5 +84,6 @@ mod tests {
         assert_eq!((map.get(1), map.get(2)), (None, None));
         map.insert(0, 1);
         assert!(map.contains(0));
+        assert!(map.remove(0) && !map.remove(0) && !map.contains(0));
     }
 }

@@ -87,9 +87,9 @@ impl<'a> Writer<'a> {
         for &value in before.pinned() {
             builder.pin(value).expect(GREW);
         }
-        for &(tensor, number) in before.shape_mentions() {
-            if let Some(number) = edits.current(number) {
-                builder.shape_mention(tensor, number).expect(GREW);
+        for mention in before.shape_mentions() {
+            if let Some(number) = edits.current(mention.number) {
+                builder.shape_mention(mention.tensor, mention.position, number).expect(GREW);
             }
         }
         let ops = vec![PackedOption::NONE; before.op_count()];

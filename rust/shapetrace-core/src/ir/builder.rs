@@ -4,7 +4,9 @@ use rustc_hash::FxHashMap;
 
 use crate::entity::{Entity, PackedOption};
 use crate::error::BuildError;
-use crate::ir::{Constant, Number, Op, OpFlags, Operand, Program, Scope, Symbol, SymbolData, Value, ValueKind};
+use crate::ir::{
+    Constant, Number, Op, OpFlags, Operand, Program, Scope, ShapeMention, Symbol, SymbolData, Value, ValueKind,
+};
 
 /// One op for [`ProgramBuilder::op`].
 #[derive(Clone, Debug)]
@@ -311,14 +313,14 @@ impl ProgramBuilder {
         Ok(())
     }
 
-    /// Says that a number stands in the shape of a tensor.
+    /// Says that a number stands in the shape of a tensor, as the dimension at `position`.
     ///
     /// # Errors
     /// [`BuildError::UnknownValue`].
-    pub fn shape_mention(&mut self, tensor: Value, number: Value) -> Result<(), BuildError> {
+    pub fn shape_mention(&mut self, tensor: Value, position: u32, number: Value) -> Result<(), BuildError> {
         self.check_value(tensor)?;
         self.check_value(number)?;
-        self.program.mentions.push((tensor, number));
+        self.program.mentions.push(ShapeMention { tensor, position, number });
         Ok(())
     }
 

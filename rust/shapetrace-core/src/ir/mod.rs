@@ -15,5 +15,5 @@ pub use edit::{EditList, OpStatus, Reason, Rewrite};
 pub use entities::{Constant, Op, Operand, Scope, Symbol, Value};
 pub use flags::{OpFlags, SymbolFlags};
 pub use outline::OutlineBuilder;
-pub use program::{Program, ValueKind};
+pub use program::{Program, ShapeMention, ValueKind};
 pub use symbol::{Number, NumberType, ScalarOp, SymbolData};

@@ -21,6 +21,17 @@ impl ValueKind {
     }
 }
 
+/// A number that stands in the shape of a tensor: the host says that the dimension has this name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ShapeMention {
+    /// The tensor.
+    pub tensor: Value,
+    /// Which of its dimensions.
+    pub position: u32,
+    /// The number.
+    pub number: Value,
+}
+
 /// A program: read it with the accessors, make it with [`crate::ir::ProgramBuilder`].
 ///
 /// Scopes are numbered in pre-order and the ops of a scope are contiguous, so a scope comes
@@ -46,7 +57,7 @@ pub struct Program {
     pub(crate) inputs: Vec<Value>,
     pub(crate) outputs: Vec<Value>,
     pub(crate) pinned: Vec<Value>,
-    pub(crate) mentions: Vec<(Value, Value)>,
+    pub(crate) mentions: Vec<ShapeMention>,
     pub(crate) has_numbers: bool,
 }
 
@@ -228,8 +239,8 @@ impl Program {
         &self.pinned
     }
 
-    /// Pairs of a tensor and a number that stands in its shape.
-    pub fn shape_mentions(&self) -> &[(Value, Value)] {
+    /// The numbers that stand in the shapes of tensors.
+    pub fn shape_mentions(&self) -> &[ShapeMention] {
         &self.mentions
     }
 

@@ -16,13 +16,12 @@ use super::first_producer::FirstProducers;
 use super::{noop_subsymbols, shape_queries, Options};
 use crate::analysis::effects::Effects;
 use crate::entity::{Entity, StampMap};
-use crate::ir::{EditList, Op, Program, Reason, Scope, SymbolFlags, Value};
+use crate::ir::{EditList, Op, Program, Reason, Scope, ShapeMention, SymbolFlags, Value};
 
 /// Memory of the pass.
 #[derive(Debug, Default)]
 pub(super) struct DeadCode {
     live: StampMap,
-    defined: StampMap,
     live_order: Vec<Value>,
     /// Values that a scope uses from outside beside its owner's operands, and where those of a
     /// scope start.
@@ -42,13 +41,12 @@ impl DeadCode {
         edits: &mut EditList,
     ) {
         self.live.reset(program.value_count());
-        self.defined.reset(program.value_count());
         self.captures.clear();
         self.capture_ranges.clear();
         self.capture_ranges.resize(program.scope_count(), (0, 0));
         self.shape_numbers.clear();
         if options.keep_shape_numbers {
-            let current = |&(tensor, number): &(Value, Value)| Some((tensor, edits.current(number)?));
+            let current = |mention: &ShapeMention| Some((mention.tensor, edits.current(mention.number)?));
             self.shape_numbers.extend(program.shape_mentions().iter().filter_map(current));
             self.shape_numbers.sort_unstable();
         }
@@ -80,7 +78,6 @@ impl DeadCode {
         keep_all: bool,
     ) {
         self.live.clear();
-        self.defined.clear();
         self.live_order.clear();
         match program.scope_owner(scope) {
             None => {
@@ -119,11 +116,15 @@ impl DeadCode {
         }
         let start = self.captures.len() as u32;
         if let Some(owner) = program.scope_owner(scope) {
+            // What is still live at the start of the scope comes from its owner, or is a capture.
             for value in edits.current_operands(program, owner) {
-                self.defined.insert(value.index(), 0);
+                self.live.remove(value.index());
             }
-            let missing = self.live_order.iter().filter(|value| !self.defined.contains(value.index()));
-            self.captures.extend(missing);
+            for &value in &self.live_order {
+                if self.live.remove(value.index()) {
+                    self.captures.push(value);
+                }
+            }
         }
         self.capture_ranges[scope.index()] = (start, self.captures.len() as u32);
     }
@@ -167,8 +168,10 @@ impl DeadCode {
         shape_queries::drop_dead_positions(program, edits, op, |value| self.live.contains(value.index()));
         for (slot, result) in program.result_range(op).zip(program.results(op)) {
             if first.definitions.contains(slot) {
+                // Not live in front of its definition, unless something there reads it: then it
+                // comes from outside the scope.
                 if let Some(value) = result.get().and_then(|value| edits.current(value)) {
-                    self.defined.insert(value.index(), 0);
+                    self.live.remove(value.index());
                 }
             }
         }

@@ -1,6 +1,6 @@
 //! What the text form leaves out because it follows from names.
 
-use crate::ir::{NumberType, OpFlags, ScalarOp, SymbolFlags, ValueKind};
+use crate::ir::{Number, NumberType, OpFlags, ScalarOp, SymbolFlags, ValueKind};
 
 /// The words for what holds for every op of a symbol.
 pub const SYMBOL_FLAG_WORDS: &[(&str, SymbolFlags)] = &[
@@ -81,9 +81,19 @@ pub(super) fn result_kind(
         S::Eq | S::Ne | S::Lt | S::Le | S::Gt | S::Ge | S::Signbit => NumberType::Bool,
         S::BitwiseAnd | S::BitwiseOr | S::BitwiseXor if all(NumberType::Bool) => NumberType::Bool,
         S::Fmod => NumberType::Float,
+        S::Convert => types.last().flatten().unwrap_or(NumberType::Other),
         _ if any(NumberType::Other) => NumberType::Other,
         _ if any(NumberType::Float) => NumberType::Float,
         _ => NumberType::Int,
+    })
+}
+
+/// What a literal operand counts as when the kind of a result is derived. The type operand of a
+/// conversion counts as a number of that type.
+pub(super) fn literal_kind(number: Number) -> ValueKind {
+    ValueKind::Number(match number {
+        Number::Type(number_type) => number_type,
+        _ => number.number_type(),
     })
 }
 

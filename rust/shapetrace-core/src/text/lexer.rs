@@ -37,6 +37,7 @@ pub(super) enum LexProblem {
     EmptyName,
 }
 
+#[derive(Clone)]
 pub(super) struct Lexer<'a> {
     source: &'a str,
     position: usize,
@@ -131,7 +132,8 @@ impl<'a> Lexer<'a> {
             return Ok(Number::Float(f64::NEG_INFINITY));
         }
         // Rust reads names such as "-nan" and "-infinity" as floats; they are no digits.
-        if text.contains(['.', 'e', 'E']) && text.chars().all(|c| matches!(c, '0'..='9' | '.' | 'e' | 'E' | '+' | '-')) {
+        if text.contains(['.', 'e', 'E']) && text.chars().all(|c| matches!(c, '0'..='9' | '.' | 'e' | 'E' | '+' | '-'))
+        {
             text.parse().map(Number::Float).map_err(|_| bad())
         } else {
             text.parse().map(Number::Int).map_err(|_| bad())

@@ -2,7 +2,9 @@
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::defaults::{kind_of_word, kind_word, result_kind, symbol_flags, OP_FLAG_WORDS, SYMBOL_FLAG_WORDS};
+use super::defaults::{
+    kind_of_word, kind_word, literal_kind, result_kind, symbol_flags, OP_FLAG_WORDS, SYMBOL_FLAG_WORDS,
+};
 use super::lexer::{LexProblem, Lexer, Spanned, Token, MAX_SOURCE_BYTES};
 use crate::entity::PackedOption;
 use crate::error::BuildError;
@@ -150,7 +152,12 @@ struct Parser<'a> {
     kinds: FxHashMap<Value, ValueKind>,
     symbols: FxHashMap<(String, SymbolFlags, Option<ScalarOp>), Symbol>,
     op_lines: Vec<usize>,
+    /// Names that are new as results of the op that is being read, where there are many.
+    new_results: FxHashSet<String>,
 }
+
+/// Up to this many result slots are searched one by one.
+const SCAN_LIMIT: usize = 16;
 
 /// A result slot as it is written.
 enum Slot {
@@ -179,6 +186,7 @@ impl<'a> Parser<'a> {
             kinds: FxHashMap::default(),
             symbols: FxHashMap::default(),
             op_lines: Vec::new(),
+            new_results: FxHashSet::default(),
         };
         parser.advance()?;
         Ok(parser)
@@ -337,6 +345,10 @@ impl<'a> Parser<'a> {
         let Some(name) = self.symbol_name()? else {
             return Err(self.unexpected("a value, `_`, `()` or the name of a symbol"));
         };
+        if slots.len() > SCAN_LIMIT {
+            let new = |slot: &Slot| if let Slot::New(name, _) = slot { Some(name.clone()) } else { None };
+            self.new_results = slots.iter().filter_map(new).collect();
+        }
         let mut operands = Vec::new();
         if name == "return" && !self.at('(') {
             while !matches!(self.token, Token::Newline | Token::End | Token::Flag(_) | Token::Punctuation('{' | '}')) {
@@ -355,7 +367,7 @@ impl<'a> Parser<'a> {
         let operand_kinds = operands.iter().map(|operand| match operand {
             PendingOperand::Value(value) => self.kinds[value],
             PendingOperand::New(_) => ValueKind::Tensor,
-            PendingOperand::Number(number) => ValueKind::Number(literal_type(scalar, *number)),
+            PendingOperand::Number(number) => literal_kind(*number),
         });
         let default = result_kind(symbol_flags, scalar, operand_kinds);
         let mut results: Vec<PackedOption<Value>> = Vec::with_capacity(slots.len());
@@ -438,10 +450,14 @@ impl<'a> Parser<'a> {
             return Ok(());
         }
         if let Token::Value(name) = &self.token {
-            // A value that is new as a result of this op gets its kind there. Such lists are
-            // short, or have kinds.
+            // A value that is new as a result of this op gets its kind there.
             let is_new = |slot: &Slot| matches!(slot, Slot::New(new, _) if new == name);
-            if self.outline.builder().find_value(name).is_none() && slots.iter().any(is_new) {
+            let is_new_result = self.outline.builder().find_value(name).is_none()
+                && match slots.len() {
+                    ..=SCAN_LIMIT => slots.iter().any(is_new),
+                    _ => self.new_results.contains(name.as_ref()),
+                };
+            if is_new_result {
                 let name = self.value_name()?;
                 if self.at(':') {
                     return Err(self.unexpected("no kind: it stands where the value is a result"));
@@ -476,9 +492,8 @@ impl<'a> Parser<'a> {
         }
         let kind_place = self.start;
         let kind = match self.token {
-            Token::Word(word) => kind_of_word(word).ok_or_else(|| {
-                self.error(kind_place, ParseErrorKind::UnknownKind { word: word.to_owned() })
-            })?,
+            Token::Word(word) => kind_of_word(word)
+                .ok_or_else(|| self.error(kind_place, ParseErrorKind::UnknownKind { word: word.to_owned() }))?,
             Token::Number(Number::Type(number_type)) if number_type != NumberType::Other => {
                 ValueKind::Number(number_type)
             }
@@ -492,14 +507,18 @@ impl<'a> Parser<'a> {
                 return Err(self.error(self.start, ParseErrorKind::NoShape { name: name.to_owned(), kind }));
             }
             // Not `list`: the numbers in a shape have no shape, so this does not go deeper.
-            self.list(']', |parser| parser.dimension(value))?;
+            let mut position = 0;
+            self.list(']', |parser| {
+                position += 1;
+                parser.dimension(value, position - 1)
+            })?;
         }
         self.hint(value)?;
         Ok(value)
     }
 
-    fn dimension(&mut self, tensor: Value) -> Parse<()> {
-        if let Token::Number(Number::Int(_)) = self.token {
+    fn dimension(&mut self, tensor: Value, position: u32) -> Parse<()> {
+        if matches!(self.token, Token::Number(Number::Int(_)) | Token::Word("_")) {
             self.advance()?;
             return Ok(());
         }
@@ -524,7 +543,7 @@ impl<'a> Parser<'a> {
             return Err(self.error(place, ParseErrorKind::NoShape { name, kind }));
         }
         self.hint(number)?;
-        self.built(place, |outline| outline.builder().shape_mention(tensor, number))
+        self.built(place, |outline| outline.builder().shape_mention(tensor, position, number))
     }
 
     /// `= number`, where a number and not the symbol of an op is behind the `=`.
@@ -554,20 +573,12 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn built<T>(
-        &mut self,
-        place: Place,
-        build: impl FnOnce(&mut OutlineBuilder) -> Result<T, BuildError>,
-    ) -> Parse<T> {
+    fn built<T>(&mut self, place: Place, build: impl FnOnce(&mut OutlineBuilder) -> Result<T, BuildError>) -> Parse<T> {
         build(&mut self.outline).map_err(|error| self.error(place, error))
     }
 
     /// The words behind an op, on top of what its name and the form of its results imply.
-    fn flags(
-        &mut self,
-        name: String,
-        form: OpFlags,
-    ) -> Parse<(Symbol, SymbolFlags, Option<ScalarOp>, OpFlags)> {
+    fn flags(&mut self, name: String, form: OpFlags) -> Parse<(Symbol, SymbolFlags, Option<ScalarOp>, OpFlags)> {
         let (mut symbol_flags, mut scalar) = symbol_flags(&name);
         let mut flags = form;
         while let Token::Flag(word) = self.token {
@@ -605,16 +616,3 @@ enum PendingOperand {
     New(String),
     Number(Number),
 }
-
-/// What a literal operand counts as when the type of a result is derived: the type operand of a
-/// conversion is the type of its result, and hides that of the other operand.
-pub(super) fn literal_type(scalar: Option<ScalarOp>, number: Number) -> NumberType {
-    let _ = scalar;
-    match number {
-        Number::Type(number_type) => number_type,
-        _ => number.number_type(),
-    }
-}
-
-#[allow(unused)]
-type Unused = FxHashSet<u32>;

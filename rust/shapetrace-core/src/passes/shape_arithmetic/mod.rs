@@ -19,16 +19,22 @@ mod numbering;
 pub mod rules;
 
 use numbering::{Node, Numbering};
+use rustc_hash::FxHashMap;
 
 use crate::analysis::effects::Effects;
 use crate::entity::{BitSet, Entity, PackedOption};
-use crate::ir::{EditList, NumberType, Op, Operand, Program, Rewrite, ScalarOp, Scope, SymbolFlags, Value, ValueKind};
+use crate::ir::{
+    EditList, NumberType, Op, Operand, Program, Rewrite, ScalarOp, Scope, ShapeMention, SymbolFlags, Value, ValueKind,
+};
 use crate::passes::Options;
 
 /// Memory of the pass, reused between programs.
 #[derive(Debug, Default)]
 pub(super) struct ShapeArithmetic {
     numbering: Numbering,
+    dimensions: FxHashMap<(Value, u32), Value>,
+    /// Union-find over values: names that the program itself gives to one dimension.
+    synonyms: Vec<Value>,
     pinned: BitSet,
     defined: BitSet,
     stack: Vec<(u32, u32, bool)>,
@@ -46,6 +52,7 @@ impl ShapeArithmetic {
         self.numbering.reset(program.value_count(), options.floor_division);
         self.pinned.reset(program.value_count());
         self.defined.reset(program.value_count());
+        self.find_synonyms(program, effects);
         self.number(program, effects);
         self.pin_the_rest(program);
         self.choose_names(program, edits);
@@ -61,6 +68,50 @@ impl ShapeArithmetic {
     /// Whether there is any query or arithmetic.
     fn has_work(program: &Program) -> bool {
         program.ops().any(|op| program.shape_query(op).is_some() || program.symbol(op).scalar.is_some())
+    }
+
+    /// Two queries of one tensor, or a query and the shape that the tensor carries, may give one
+    /// dimension two names. thunder's own passes exchange one for the other when they meet the
+    /// query, and then run in circles; here they become one value.
+    fn find_synonyms(&mut self, program: &Program, effects: &Effects) {
+        self.synonyms.clear();
+        self.synonyms.extend(program.values());
+        self.dimensions.clear();
+        for mention in program.shape_mentions() {
+            self.dimensions.entry((mention.tensor, mention.position)).or_insert(mention.number);
+        }
+        for op in program.ops() {
+            let Some(tensor) = program.shape_query(op).filter(|_| effects.may_merge(op)) else { continue };
+            for (position, result) in program.results(op).iter().enumerate() {
+                if let Some(value) = result.get() {
+                    let other = *self.dimensions.entry((tensor, position as u32)).or_insert(value);
+                    self.unite(program, value, other);
+                }
+            }
+        }
+    }
+
+    fn unite(&mut self, program: &Program, a: Value, b: Value) {
+        let (a, b) = (self.synonym(a), self.synonym(b));
+        let int = ValueKind::Number(NumberType::Int);
+        let plausible = match (program.value_hint(a), program.value_hint(b)) {
+            (Some(hint_a), Some(hint_b)) => hint_a == hint_b,
+            _ => true,
+        };
+        if plausible && program.value_kind(a) == int && program.value_kind(b) == int {
+            let (older, newer) = if a < b { (a, b) } else { (b, a) };
+            self.synonyms[newer.index()] = older;
+        }
+    }
+
+    /// The value that stands for all its synonyms.
+    fn synonym(&mut self, mut value: Value) -> Value {
+        while self.synonyms[value.index()] != value {
+            let parent = self.synonyms[value.index()];
+            self.synonyms[value.index()] = self.synonyms[parent.index()];
+            value = parent;
+        }
+        value
     }
 
     /// Walks the program in the order of its text, each op before what is inside it.
@@ -112,7 +163,8 @@ impl ShapeArithmetic {
                 let Some(value) = result.get() else { continue };
                 if program.value_kind(value) == ValueKind::Number(NumberType::Int) {
                     let hint = program.value_hint(value);
-                    self.numbering.bind_dimension(value, tensor, position as u32, hint);
+                    let synonym = self.synonym(value);
+                    self.numbering.bind_dimension(synonym, tensor, position as u32, hint);
                 } else {
                     self.pinned.insert(value.index());
                 }
@@ -124,9 +176,11 @@ impl ShapeArithmetic {
             let a = self.operand_node(program, operands[0]);
             let b = operands.get(1).map(|&operand| self.operand_node(program, operand));
             let number_type = number_type(program, result);
-            let node = self.numbering.apply(scalar, a, b, number_type);
-            self.numbering.bind(result, node, number_type, program.value_hint(result));
-            if self.numbering.node_of(result) == Some(node) && scalar != ScalarOp::FloorDiv {
+            let synonym = self.synonym(result);
+            let known = self.numbering.node_of(synonym);
+            let node = self.numbering.apply(scalar, a, b, number_type, known);
+            self.numbering.bind(synonym, node, number_type, program.value_hint(result));
+            if self.numbering.node_of(synonym) == Some(node) && scalar != ScalarOp::FloorDiv {
                 if let Some((dividend, divisor)) = self.numbering.floor_division_operands(node) {
                     self.rewrites.push((op, dividend, divisor));
                 }
@@ -145,7 +199,8 @@ impl ShapeArithmetic {
     }
 
     fn read(&mut self, program: &Program, value: Value) -> Node {
-        self.numbering.read(value, number_type(program, value), program.value_hint(value))
+        let synonym = self.synonym(value);
+        self.numbering.read(synonym, number_type(program, value), program.value_hint(value))
     }
 
     fn operand_node(&mut self, program: &Program, operand: Operand) -> Node {
@@ -160,44 +215,48 @@ impl ShapeArithmetic {
         for &value in program.outputs().iter().chain(program.pinned()) {
             self.pinned.insert(value.index());
         }
-        for &value in self.numbering.named() {
+        for value in program.values() {
             if !self.defined.contains(value.index()) {
                 self.pinned.insert(value.index());
             }
         }
-        for &(tensor, number) in program.shape_mentions() {
+        for &ShapeMention { tensor, number, .. } in program.shape_mentions() {
             if self.pinned.contains(tensor.index()) || !self.defined.contains(tensor.index()) {
                 self.pinned.insert(number.index());
             }
         }
     }
 
+    fn node_of_number(&mut self, program: &Program, value: Value) -> Option<Node> {
+        if !program.value_kind(value).is_number() {
+            return None;
+        }
+        let synonym = self.synonym(value);
+        self.numbering.node_of(synonym)
+    }
+
     fn choose_names(&mut self, program: &Program, edits: &mut EditList) {
         self.representatives.clear();
         self.representatives.resize(self.numbering.node_count(), PackedOption::NONE);
-        for &value in self.numbering.named() {
-            let node = self.numbering.node_of(value).expect("named values have nodes");
-            let slot = &mut self.representatives[node.index()];
-            if slot.is_none() && self.pinned.contains(value.index()) {
-                *slot = value.into();
-            }
-        }
-        for index in 0..self.numbering.node_count() {
-            let node = Node::from_index(index);
-            if self.representatives[index].is_none() {
-                self.representatives[index] = self.numbering.first_name(node).into();
+        for must_stay in [true, false] {
+            for value in program.values() {
+                let Some(node) = self.node_of_number(program, value) else { continue };
+                let slot = &mut self.representatives[node.index()];
+                if slot.is_none() && self.pinned.contains(value.index()) == must_stay {
+                    *slot = value.into();
+                }
             }
         }
         edits.replacements.resize(program.value_count(), PackedOption::NONE);
-        for &value in self.numbering.named() {
+        for value in program.values() {
+            let Some(node) = self.node_of_number(program, value) else { continue };
             if self.pinned.contains(value.index()) {
                 continue;
             }
-            let node = self.numbering.node_of(value).expect("named values have nodes");
             let replacement: Operand = if let Some(number) = self.numbering.literal(node) {
                 edits.literal(number).into()
             } else {
-                let name = self.representatives[node.index()].get().expect("a named node has a name");
+                let name = self.representatives[node.index()].get().expect("the node has this name at least");
                 if name == value {
                     continue;
                 }
@@ -208,7 +267,7 @@ impl ShapeArithmetic {
         }
         if edits.has_replacements {
             edits.reshaped.reset(program.value_count());
-            for &(tensor, number) in program.shape_mentions() {
+            for &ShapeMention { tensor, number, .. } in program.shape_mentions() {
                 if edits.replacement(number).is_some() {
                     edits.reshaped.insert(tensor.index());
                 }

@@ -31,7 +31,6 @@ struct NodeData {
     number_type: NumberType,
     nonnegative: bool,
     hint: Option<Number>,
-    first_name: PackedOption<Value>,
 }
 
 /// The nodes, and which node each value is.
@@ -40,7 +39,6 @@ pub(super) struct Numbering {
     nodes: Vec<NodeData>,
     table: FxHashMap<Key, Node>,
     node_of: Vec<PackedOption<Node>>,
-    named: Vec<Value>,
     /// Whether to recognise floor division, for which the host has an operation.
     floor_division: bool,
 }
@@ -51,13 +49,7 @@ impl Numbering {
         self.table.clear();
         self.node_of.clear();
         self.node_of.resize(values, PackedOption::NONE);
-        self.named.clear();
         self.floor_division = floor_division;
-    }
-
-    /// The values that have a node, in the order in which they got it.
-    pub(super) fn named(&self) -> &[Value] {
-        &self.named
     }
 
     pub(super) fn node_of(&self, value: Value) -> Option<Node> {
@@ -66,10 +58,6 @@ impl Numbering {
 
     pub(super) fn node_count(&self) -> usize {
         self.nodes.len()
-    }
-
-    pub(super) fn first_name(&self, node: Node) -> Option<Value> {
-        self.nodes[node.index()].first_name.get()
     }
 
     pub(super) fn literal(&self, node: Node) -> Option<Number> {
@@ -98,7 +86,7 @@ impl Numbering {
         }
         let node = Node::from_index(self.nodes.len());
         let hint = if let Key::Literal(number) = key { Some(number) } else { None };
-        self.nodes.push(NodeData { key, number_type, nonnegative, hint, first_name: PackedOption::NONE });
+        self.nodes.push(NodeData { key, number_type, nonnegative, hint });
         self.table.insert(key, node);
         node
     }
@@ -151,20 +139,28 @@ impl Numbering {
 
     fn name(&mut self, value: Value, node: Node, hint: Option<Number>) {
         self.node_of[value.index()] = node.into();
-        self.named.push(value);
         let data = &mut self.nodes[node.index()];
         data.hint = data.hint.or(hint);
-        if data.first_name.is_none() {
-            data.first_name = value.into();
-        }
     }
 
-    /// The node of an operation on nodes, simplified.
-    pub(super) fn apply(&mut self, op: ScalarOp, a: Node, b: Option<Node>, result: NumberType) -> Node {
+    /// The node of an operation on nodes, simplified. `known` is the node that the result has
+    /// already, from another definition: an operation that is new is that node.
+    pub(super) fn apply(
+        &mut self,
+        op: ScalarOp,
+        a: Node,
+        b: Option<Node>,
+        result: NumberType,
+        known: Option<Node>,
+    ) -> Node {
         match self.reduce(op, a, b) {
             Reduced::Node(node) => node,
             Reduced::Literal(number) => self.number(number),
             Reduced::Apply(op, a, b) => {
+                let same_type = |&node: &Node| self.nodes[node.index()].number_type == result;
+                if let Some(node) = known.filter(same_type) {
+                    return *self.table.entry(Key::Apply(op, a, b.into())).or_insert(node);
+                }
                 let known_b = b.map_or(self.known(a), |b| self.known(b));
                 let nonnegative = rules::is_nonnegative(op, result, self.known(a), known_b);
                 self.intern(Key::Apply(op, a, b.into()), result, nonnegative)
