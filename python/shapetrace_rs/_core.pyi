@@ -35,6 +35,9 @@ class CallStatistics:
     def only_hands_back(self) -> list[Any]:
         """Removed ops of foreign symbols that only hand back an argument: perhaps in-place ops without a tag."""
     @property
+    def kept_for_effect(self) -> list[Any]:
+        """Ops of foreign symbols that define no value and are not tagged: kept all the same."""
+    @property
     def read_ns(self) -> int:
         """Time for reading the trace."""
     @property

@@ -14,7 +14,14 @@ from typing import Any
 from . import errors
 from .versions import check_versions
 
-__all__ = ["floor_division_can_run", "host", "symbol_facts", "trace_module"]
+__all__ = [
+    "floor_division_can_run",
+    "host",
+    "make_runnable",
+    "symbol_facts",
+    "trace_module",
+    "withdraw_implementations",
+]
 
 # The bits of `SymbolFlags` in the core.
 EFFECT = 1
@@ -28,8 +35,11 @@ TRUSTED = 1 << 7
 SHAPE_QUERY = 1 << 8
 USUAL_PRINTER = 1 << 9
 
-_SCALAR_PRIMITIVES = ["ADD", "SUB", "MUL", "DIV", "PY_FLOORDIV", "REMAINDER", "FMOD", "POW", "EQ", "NE", "LT", "LE", "GT", "GE", "BITWISE_AND", "BITWISE_OR", "BITWISE_XOR", "SIGNBIT", "NEG", "PY_ABS", "CONVERT_ELEMENT_TYPE"]
-"""thunder's primitives that are arithmetic when they are applied to numbers; the core knows them by these names."""
+_SCALAR_PRIMITIVES = frozenset(
+    "ADD SUB MUL DIV PY_FLOORDIV REMAINDER FMOD POW EQ NE LT LE GT GE BITWISE_AND BITWISE_OR BITWISE_XOR "  # noqa: SIM905
+    "SIGNBIT NEG PY_ABS CONVERT_ELEMENT_TYPE".split()
+)
+"""Primitives of thunder that are arithmetic when they are applied to numbers; the core knows them by these names."""
 
 _EFFECTS_WITHOUT_A_TAG = ("ASSERT_TENSOR_METADATA", "ASSERT_COMPARE", "PACK_SETITEM")
 """thunder's primitives that define nothing, raise or write, and are not tagged for it."""
@@ -56,6 +66,8 @@ def _modules() -> SimpleNamespace:
         trace=load("thunder.core.trace"),
         extend=load("thunder.extend"),
         pythonex=load("thunder.executors.pythonex"),
+        torchex=load("thunder.executors.torchex"),
+        custom_op_ex=load("thunder.executors.custom_op_ex"),
         optree=load("optree"),
     )
 
@@ -105,36 +117,27 @@ def symbol_facts(symbol: Any) -> tuple[str, int, str | None, bool]:
         answer may be kept beyond the call (not for symbols that are made for one compile).
     """
     thunder = _modules()
-    prims, tags = thunder.prims, symbol.tags or ()
-    op_tags, ids = prims.OpTags, prims.PrimIDs
-    is_thunder_primitive = type(symbol.id) is ids and symbol.executor is None
-    flags = 0
-    if op_tags.DONT_DCE in tags:
-        flags |= EFFECT
-    if op_tags.RANDOM_OP in tags or symbol.id == "torch.nn.functional.dropout":
-        flags |= RANDOM
-    if op_tags.IN_PLACE in tags:
-        flags |= IN_PLACE
-    if symbol.is_prim:
-        flags |= PRIMITIVE
-    if symbol.is_fusion:
-        flags |= FUSION
-    if symbol.python_printer is thunder.symbol.default_python_printer:
-        flags |= USUAL_PRINTER
-    if symbol.id is ids.RETURN:
-        flags |= RETURN
-    if is_thunder_primitive and symbol.id in (ids.RETURN, ids.COMMENT, ids.PRINT):
-        flags |= DEFINES_NOTHING
-    if is_thunder_primitive:
-        if symbol.id.name not in _EFFECTS_WITHOUT_A_TAG:
-            flags |= TRUSTED
-    elif symbol.executor is None and _module_name(symbol).startswith(_LANGUAGES) and not symbol.is_prim:
-        flags |= TRUSTED
-    if symbol is prims.shape or any(symbol is query for query in _executor_queries()):
-        flags |= SHAPE_QUERY
-    scalar = None
-    if is_thunder_primitive and symbol.id.name in _SCALAR_PRIMITIVES:
-        scalar = symbol.id.name.lower()
+    tags = symbol.tags or ()
+    op_tags, ids = thunder.prims.OpTags, thunder.prims.PrimIDs
+    is_primitive_of_thunder = type(symbol.id) is ids and symbol.executor is None
+    is_composite_of_thunder = (
+        symbol.executor is None and not symbol.is_prim and _module_name(symbol).startswith(_LANGUAGES)
+    )
+    has_hidden_effect = is_primitive_of_thunder and symbol.id.name in _EFFECTS_WITHOUT_A_TAG
+    facts = {
+        EFFECT: op_tags.DONT_DCE in tags,
+        RANDOM: op_tags.RANDOM_OP in tags or symbol.id == "torch.nn.functional.dropout",
+        IN_PLACE: op_tags.IN_PLACE in tags,
+        PRIMITIVE: symbol.is_prim,
+        FUSION: symbol.is_fusion,
+        RETURN: symbol.id is ids.RETURN,
+        DEFINES_NOTHING: is_primitive_of_thunder and symbol.id in (ids.RETURN, ids.COMMENT, ids.PRINT),
+        TRUSTED: (is_primitive_of_thunder or is_composite_of_thunder) and not has_hidden_effect,
+        SHAPE_QUERY: symbol.id is ids.SHAPE or any(symbol is query for query in _executor_queries()),
+        USUAL_PRINTER: symbol.python_printer is thunder.symbol.default_python_printer,
+    }
+    flags = sum(bit for bit, holds in facts.items() if holds)
+    scalar = symbol.id.name.lower() if is_primitive_of_thunder and symbol.id.name in _SCALAR_PRIMITIVES else None
     keep = not symbol.is_fusion and not isinstance(symbol.executor, thunder.extend.TemporaryExecutor)
     origin = symbol.executor.name if symbol.executor is not None else _module_name(symbol).rpartition(".")[2]
     return (f"{origin}.{symbol.name}" if origin else symbol.name, flags, scalar, keep)
@@ -146,14 +149,10 @@ def _module_name(symbol: Any) -> str:
     return str(getattr(module, "__name__", ""))
 
 
-def _executor_queries() -> list[Any]:
+def _executor_queries() -> tuple[Any, ...]:
     """The operations with which thunder's own executors ask for a shape."""
     thunder = _modules()
-    queries = [thunder.pythonex.shape]
-    torchex = importlib.import_module("thunder.executors.torchex")
-    if hasattr(torchex, "shape"):
-        queries.append(torchex.shape)
-    return queries
+    return (thunder.pythonex.shape, thunder.torchex.shape)
 
 
 def floor_division_can_run() -> bool:
@@ -267,3 +266,33 @@ def trace_module() -> Any:
         UnsupportedVersionError: thunder or torch is missing or has an unsuitable version.
     """
     return _modules().trace
+
+
+_made_runnable: list[Any] = []
+
+
+def make_runnable(bound_symbol: Any) -> None:
+    """Let thunder run a custom op that is kept for its effect, wherever its executor is not listed.
+
+    thunder drops a registered `torch.library.custom_op` without results before it looks for an executor. Kept, it
+    needs one: thunder's own for custom ops, which `thunder.jit` uses only if it is asked to. The implementation is
+    lent to the Python executor, which is always there and comes last.
+
+    Args:
+        bound_symbol: A bound symbol that defines no value.
+    """
+    symbol = bound_symbol.sym
+    if symbol.executor is not None or symbol.id is None:
+        return
+    thunder = _modules()
+    implementation = thunder.custom_op_ex.custom_op_ex.implmap.get(symbol.id)
+    python = thunder.pythonex.ex
+    if implementation is not None and symbol.id not in python.implmap:
+        python.register_implementation(symbol, implementation.symbol, checker=implementation.checker)
+        _made_runnable.append(symbol.id)
+
+
+def withdraw_implementations() -> None:
+    """Undo all that `make_runnable` did."""
+    while _made_runnable:
+        _modules().pythonex.ex.implmap.pop(_made_runnable.pop(), None)

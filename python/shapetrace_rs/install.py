@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, Literal
 
-from . import _hooks, _state
+from . import _hooks, _state, _thunder
 from .options import OptimizeOptions
 from .versions import check_versions
 
@@ -92,6 +92,7 @@ def uninstall() -> None:
         _Finder.withdraw()
         _state.change_top_frame(None)
         _update_thunder()
+        _thunder.withdraw_implementations()
 
 
 def installed() -> bool:

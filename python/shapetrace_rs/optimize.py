@@ -105,6 +105,8 @@ def run(trace: Any, needed_proxies: set[Any] | None, options: OptimizeOptions) -
     result.bound_symbols = bound_symbols
     for bound_symbol in statistics.only_hands_back:
         _warn_about_forgotten_tag(bound_symbol)
+    for bound_symbol in statistics.kept_for_effect:
+        _thunder.make_runnable(bound_symbol)
     milliseconds = (time.perf_counter_ns() - start_ns) // 1_000_000
     # thunder's tests and users look for this text.
     provenance = thunder_trace.TraceProvenance(f"Dead Code Elimination (took {milliseconds} milliseconds)")

@@ -19,11 +19,12 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-use checks::{check, lines, round_trip, Setting};
+use checks::{check, round_trip, Setting};
 use libtest_mimic::{Arguments, Failed, Trial};
+use shapetrace_core::entity::Entity;
 use shapetrace_core::ir::{OpStatus, Program, Reason};
 use shapetrace_core::passes::{Level, Options};
-use shapetrace_core::text::{parse_all, print, Parsed};
+use shapetrace_core::text::{op_lines, parse_all, print, Parsed};
 use shapetrace_core::verifier::{verify_form, Form};
 
 fn main() {
@@ -220,14 +221,16 @@ fn parse_example(example: &Example) -> Result<Parsed, String> {
 }
 
 fn run_passes(example: &Example, command: &Command) -> Result<BTreeMap<usize, Happens>, String> {
-    let Parsed { program, op_lines, .. } = parse_example(example)?;
+    let Parsed { program, op_lines: places, .. } = parse_example(example)?;
     let checked = check(&program, command.setting)?;
     if checked.worlds == 0 && !command.setting.not_equivalent {
         return Err("there is no world in which the program runs".into());
     }
     let mut happens = BTreeMap::new();
-    for &(op, line) in &op_lines {
-        let (before, after) = lines(&program, &checked.applied, op);
+    let (lines_before, lines_after) = (op_lines(&program), op_lines(&checked.applied.program));
+    for &(op, line) in &places {
+        let before = &lines_before[op.index()];
+        let after = checked.applied.ops[op.index()].get().map(|now| &lines_after[now.index()]);
         let what = match (checked.edits.status(op), after) {
             (OpStatus::Removed(Reason::InsideRemoved), _) => continue,
             (OpStatus::Removed(reason), _) => {

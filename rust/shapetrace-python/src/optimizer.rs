@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PySet};
+use shapetrace_core::analysis::effects::is_opaque;
 use shapetrace_core::entity::Entity;
 use shapetrace_core::ir::{Op, OpStatus, Reason, ScalarOp, Scope};
 use shapetrace_core::passes::shape_arithmetic::rules;
@@ -35,6 +36,8 @@ pub(crate) struct CallStatistics {
     renamed: usize,
     /// Names and source lines of removed ops of foreign symbols that only hand back an argument.
     only_hands_back: Py<PyList>,
+    /// Ops of foreign symbols that define no value and are not tagged: kept all the same.
+    kept_for_effect: Py<PyList>,
     /// Nanoseconds for reading the trace.
     read_ns: u64,
     /// Nanoseconds for the passes.
@@ -216,6 +219,12 @@ impl Optimizer {
         for &op in edits.only_hands_back() {
             only_hands_back.append(&reader.reading.bound_symbols[op.index()])?;
         }
+        let kept_for_effect = PyList::empty(py);
+        if full {
+            for op in program.ops().filter(|&op| edits.is_kept(op) && is_opaque(&program, op)) {
+                kept_for_effect.append(&reader.reading.bound_symbols[op.index()])?;
+            }
+        }
         let statistics = CallStatistics {
             ops_in: top,
             ops_out: list.len(),
@@ -225,6 +234,7 @@ impl Optimizer {
             changed: program.ops().filter(|&op| edits.is_kept(op) && edits.is_changed(op)).count(),
             renamed: program.values().filter(|&value| edits.replacement(value).is_some()).count(),
             only_hands_back: only_hands_back.unbind(),
+            kept_for_effect: kept_for_effect.unbind(),
             read_ns: nanoseconds(started, read),
             passes_ns: nanoseconds(read, passed),
             apply_ns: nanoseconds(passed, applied),

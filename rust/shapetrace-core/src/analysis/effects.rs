@@ -83,8 +83,8 @@ pub fn has_own_effect(program: &Program, op: Op, rules: EffectRules) -> bool {
         || (rules.opaque_ops && is_opaque(program, op))
 }
 
-/// An op of a foreign symbol that makes no value and has nothing inside that could tell why.
-fn is_opaque(program: &Program, op: Op) -> bool {
+/// Whether the op is of a foreign symbol, makes no value and has nothing inside that could tell why.
+pub fn is_opaque(program: &Program, op: Op) -> bool {
     !program.symbol_flags(op).contains(SymbolFlags::TRUSTED)
         && program.op_scope(op).is_none()
         && program.result_values(op).next().is_none()

@@ -106,6 +106,9 @@ impl DeadCode {
             let seen = self.live_order.len();
             let needed = keep_all || effects.has_effect(op) || self.defines_live(program, first, edits, op);
             if needed {
+                if effects.may_merge(op) {
+                    shape_queries::drop_dead_positions(program, edits, op, |value| self.live.contains(value.index()));
+                }
                 self.keep(program, first, edits, op);
                 if scope == Scope::TOP {
                     self.mark_shape_numbers(seen);
@@ -165,7 +168,6 @@ impl DeadCode {
     }
 
     fn keep(&mut self, program: &Program, first: &FirstProducers, edits: &mut EditList, op: Op) {
-        shape_queries::drop_dead_positions(program, edits, op, |value| self.live.contains(value.index()));
         for (slot, result) in program.result_range(op).zip(program.results(op)) {
             if first.definitions.contains(slot) {
                 // Not live in front of its definition, unless something there reads it: then it

@@ -71,7 +71,7 @@ pub enum ParseErrorKind {
         word: String,
     },
     /// A value with two kinds.
-    #[error("%{name} is a {before}, so it cannot be a {now}")]
+    #[error("%{name} is of kind {before}, not {now}")]
     KindConflict {
         /// The value.
         name: String,
@@ -81,7 +81,7 @@ pub enum ParseErrorKind {
         now: &'static str,
     },
     /// Only a tensor has a shape.
-    #[error("%{name} is a {kind}; only a tensor has a shape, made of numbers")]
+    #[error("%{name} is of kind {kind}; only a tensor has a shape, made of numbers")]
     NoShape {
         /// The value.
         name: String,

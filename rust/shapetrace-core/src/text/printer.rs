@@ -33,7 +33,7 @@ pub fn print_edited(program: &Program, edits: &EditList) -> String {
     print(&apply(program, edits))
 }
 
-/// One op on one line, without the kinds of its values and without what is inside it.
+/// One op on one line: names only, neither the kinds of values nor what is inside the op.
 pub fn op_line(program: &Program, op: Op) -> String {
     let mut printer = Printer {
         program,
@@ -45,6 +45,18 @@ pub fn op_line(program: &Program, op: Op) -> String {
     };
     printer.op(op);
     printer.text
+}
+
+/// As [`op_line`] for all ops at once, by their index, and with the numbers in the shapes of
+/// the tensors that an op makes.
+pub fn op_lines(program: &Program) -> Vec<String> {
+    let mut printer = Printer::new(program);
+    printer.names_only = true;
+    let line = |op| {
+        printer.op(op);
+        std::mem::take(&mut printer.text)
+    };
+    program.ops().map(line).collect()
 }
 
 struct Printer<'a> {
@@ -181,6 +193,7 @@ impl<'a> Printer<'a> {
         let default = result_kind(symbol.flags, symbol.scalar, kinds);
         let mut form = OpFlags::empty();
         self.list(slots.iter(), |printer, slot| match slot.get() {
+            Some(value) if printer.names_only => printer.name_and_shape(value),
             Some(value) => printer.described(value, default, depends_on_itself),
             None => {
                 form |= OpFlags::LITERAL_RESULT;
@@ -235,20 +248,7 @@ impl<'a> Printer<'a> {
             self.text.push_str(": ");
             self.text.push_str(kind_word(kind));
         }
-        if !shape.is_empty() {
-            self.text.push('[');
-            self.list(shape, |printer, index| {
-                let mention = printer.mentions[index];
-                // Dimensions before it that are not named.
-                let previous = index.checked_sub(1).map(|index| printer.mentions[index]);
-                let next = previous.filter(|p| p.tensor == mention.tensor).map_or(0, |p| p.position + 1);
-                for _ in next..mention.position {
-                    printer.text.push_str("_, ");
-                }
-                printer.number_in_shape(mention.number);
-            });
-            self.text.push(']');
-        }
+        self.numbers_in_shape(shape);
         if new {
             self.hint(value);
         }
@@ -264,10 +264,36 @@ impl<'a> Printer<'a> {
         start..start + len
     }
 
+    fn name_and_shape(&mut self, value: Value) {
+        self.name(value);
+        let shape = self.shape(value, self.program.value_kind(value));
+        self.numbers_in_shape(shape);
+    }
+
+    fn numbers_in_shape(&mut self, shape: std::ops::Range<usize>) {
+        if !shape.is_empty() {
+            self.text.push('[');
+            self.list(shape, |printer, index| {
+                let mention = printer.mentions[index];
+                // Dimensions before it that are not named.
+                let previous = index.checked_sub(1).map(|index| printer.mentions[index]);
+                let next = previous.filter(|p| p.tensor == mention.tensor).map_or(0, |p| p.position + 1);
+                for _ in next..mention.position {
+                    printer.text.push_str("_, ");
+                }
+                printer.number_in_shape(mention.number);
+            });
+            self.text.push(']');
+        }
+    }
+
     fn number_in_shape(&mut self, number: Value) {
+        self.name(number);
+        if self.names_only {
+            return;
+        }
         let kind = self.program.value_kind(number);
         let new = self.seen.insert(number.index());
-        self.name(number);
         if new && (kind != ValueKind::Number(NumberType::Int) || self.has_hint(number)) {
             self.text.push_str(": ");
             self.text.push_str(kind_word(kind));

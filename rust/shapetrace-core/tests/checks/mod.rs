@@ -3,7 +3,7 @@
 use shapetrace_core::entity::Entity;
 use shapetrace_core::ir::{apply_with_ops, Applied, EditList, Op, OpStatus, Program};
 use shapetrace_core::passes::{Context, Level, Options};
-use shapetrace_core::text::{op_line, parse, print};
+use shapetrace_core::text::{op_line, op_lines, parse, print};
 use shapetrace_core::verifier::{verify, verify_form, Form};
 
 use crate::interpreter::{Policy, World};
@@ -96,6 +96,7 @@ fn expect_clean(program: &Program, form: Form, when: &str) -> Result<(), String>
 
 /// Edits say no more than what happens.
 fn edits_are_consistent(program: &Program, edits: &EditList, applied: &Applied) -> Result<(), String> {
+    let (lines_before, lines_after) = (op_lines(program), op_lines(&applied.program));
     // Whether an op, or anything inside it, is different: scopes inside come later.
     let mut differs = vec![false; program.op_count()];
     for scope in program.scopes().rev() {
@@ -109,7 +110,7 @@ fn edits_are_consistent(program: &Program, edits: &EditList, applied: &Applied) 
             };
             let reshaped =
                 program.operand_values(op).chain(program.result_values(op)).any(|value| edits.is_reshaped(value));
-            let other = reshaped || op_line(program, op) != op_line(&applied.program, now);
+            let other = reshaped || lines_before[op.index()] != lines_after[now.index()];
             let inside = program.op_scope(op).into_iter().flat_map(|inside| program.scope_ops(inside));
             differs[op.index()] |= other || inside.into_iter().any(|op| differs[op.index()]);
             if edits.is_changed(op) != differs[op.index()] {
@@ -139,10 +140,4 @@ fn same_outcome(before: &Program, after: &Program, setting: Setting) -> Result<u
         }
     }
     Ok(worlds)
-}
-
-/// The line of an op before and after; none where it went.
-pub(crate) fn lines(program: &Program, applied: &Applied, op: Op) -> (String, Option<String>) {
-    let after = applied.ops[op.index()].get().map(|now| op_line(&applied.program, now));
-    (op_line(program, op), after)
 }
