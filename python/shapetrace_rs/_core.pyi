@@ -63,8 +63,15 @@ class Optimizer:
         keep_shape_numbers: bool,
         floor_division: bool,
         effects: Callable[[Any], bool | None] | None = None,
+        direct: bool = True,
     ) -> Optimizer:
-        """Make an optimizer; `host` is what `shapetrace_rs._thunder.host()` returns."""
+        """Make an optimizer; `host` is what `shapetrace_rs._thunder.host()` returns.
+
+        `direct=False` reads attributes through `getattr` only, as on interpreters whose layout is not known.
+        """
+    @property
+    def direct(self) -> bool:
+        """Whether attributes are read where this interpreter keeps them."""
     def run(
         self,
         bound_symbols: Sequence[Any],

@@ -6,6 +6,7 @@ Everything here runs once per process or once per symbol, never per op.
 from __future__ import annotations
 
 import copy
+import dataclasses
 import functools
 import importlib
 from types import SimpleNamespace
@@ -43,6 +44,9 @@ _SCALAR_PRIMITIVES = frozenset(
 
 _EFFECTS_WITHOUT_A_TAG = ("ASSERT_TENSOR_METADATA", "ASSERT_COMPARE", "PACK_SETITEM")
 """thunder's primitives that define nothing, raise or write, and are not tagged for it."""
+
+_RANDOM_OPERATIONS = ("dropout", "multinomial_helper", "randn", "uniform")
+"""Operations of thunder's executors that draw random numbers and are not tagged for it."""
 
 _LANGUAGES = ("thunder.torch", "thunder.clang", "thunder.numpy", "thunder.core")
 """Modules whose composites consist of their subsymbols and do nothing else."""
@@ -123,10 +127,11 @@ def symbol_facts(symbol: Any) -> tuple[str, int, str | None, bool]:
     is_composite_of_thunder = (
         symbol.executor is None and not symbol.is_prim and _module_name(symbol).startswith(_LANGUAGES)
     )
+    is_random_operation = symbol.executor is not None and symbol.name in _RANDOM_OPERATIONS
     has_hidden_effect = is_primitive_of_thunder and symbol.id.name in _EFFECTS_WITHOUT_A_TAG
     facts = {
         EFFECT: op_tags.DONT_DCE in tags,
-        RANDOM: op_tags.RANDOM_OP in tags or symbol.id == "torch.nn.functional.dropout",
+        RANDOM: op_tags.RANDOM_OP in tags or symbol.id == "torch.nn.functional.dropout" or is_random_operation,
         IN_PLACE: op_tags.IN_PLACE in tags,
         PRIMITIVE: symbol.is_prim,
         FUSION: symbol.is_fusion,
@@ -180,17 +185,13 @@ def _is_leaf(value: Any) -> bool:
 
 
 def _one_level(container: Any) -> tuple[list[Any], Any]:
-    """The direct children of a container, and how to put it together again."""
+    """The direct children of a container that is no dataclass, and how to put it together again."""
     thunder = _modules()
-    pytree = thunder.pytree
-    if _is_leaf(container):
-        # A dataclass that thunder has not met yet; it registers them as it goes.
-        pytree.register_pytree_node_dataclass(type(container))
     return thunder.optree.tree_flatten(  # type: ignore[no-any-return]
         container,
         is_leaf=lambda item: item is not container,
         none_is_leaf=True,
-        namespace=pytree.OPTREE_NAMESPACE,
+        namespace=thunder.pytree.OPTREE_NAMESPACE,
     )
 
 
@@ -203,6 +204,14 @@ def _with_children(container: Any, children: list[Any]) -> Any:
     """A container like this one with other direct children."""
     if isinstance(container, slice):
         return slice(*children)
+    if dataclasses.is_dataclass(container):
+        # Not through thunder's flattening, which flattens all that is inside at once. Nor through the initializer:
+        # it need not take the fields.
+        made = copy.copy(container)
+        names = sorted(field.name for field in dataclasses.fields(container))
+        for name, child in zip(names, children, strict=True):
+            object.__setattr__(made, name, child)
+        return made
     return _modules().optree.tree_unflatten(_one_level(container)[1], children)
 
 

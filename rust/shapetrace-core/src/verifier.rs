@@ -4,6 +4,7 @@
 //!   owner of the scope takes, and what an op before made. At the top level inputs are defined
 //!   from the start: those that the program declares ([`Program::inputs`]), or, where it declares
 //!   none, every value that nothing in the whole program defines. Outputs count as used at the end.
+//!   An op may make what is an input as well, as ops that unpack arguments do.
 //! - **Scopes are isolated from above.** A value of a scope around that is not an operand of the
 //!   owner is told apart from one that is not defined at all.
 //! - **A value is defined once in a scope**, in the form [`Form::Optimized`]. Before, a value may
@@ -218,9 +219,6 @@ impl<'a> Verifier<'a> {
     fn run(&mut self) {
         let program = self.program;
         let mut open = vec![self.open(Scope::TOP, false, false)];
-        for &value in program.inputs() {
-            self.define(Scope::TOP, value);
-        }
         while let Some(current) = open.last_mut() {
             let scope = current.scope;
             let Some(op) = current.ops.next().map(Op::from_index) else {

@@ -240,7 +240,7 @@ impl<'a, 'py> Applier<'a, 'py> {
             }
             shape => {
                 let mut children = Vec::new();
-                push_children(self.host, object, &shape, &mut children)?;
+                push_children(&self.reader.types, self.host, object, shape, &mut children)?;
                 let mut changed = false;
                 let mut items = Vec::with_capacity(children.len());
                 for child in children {

@@ -45,7 +45,7 @@ fn equal<'py>(types: &mut Types, host: &Host, a: Bound<'py, PyAny>, b: Bound<'py
             continue;
         }
         let (shape_a, shape_b) = (types.shape(host, &a)?, types.shape(host, &b)?);
-        match (&shape_a, &shape_b) {
+        match (shape_a, shape_b) {
             (Shape::Proxy(_), Shape::Proxy(_)) => {
                 let (name_a, name_b) = (a.getattr(&names.name)?, b.getattr(&names.name)?);
                 if !name_a.eq(&name_b)? {
@@ -70,8 +70,8 @@ fn equal<'py>(types: &mut Types, host: &Host, a: Bound<'py, PyAny>, b: Bound<'py
             }
             _ if a.get_type().is(&b.get_type()) => {
                 let (mut children_a, mut children_b) = (Vec::new(), Vec::new());
-                push_children(host, &a, &shape_a, &mut children_a)?;
-                push_children(host, &b, &shape_b, &mut children_b)?;
+                push_children(types, host, &a, shape_a, &mut children_a)?;
+                push_children(types, host, &b, shape_b, &mut children_b)?;
                 if children_a.len() != children_b.len() {
                     return Ok(false);
                 }

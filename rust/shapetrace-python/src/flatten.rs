@@ -10,10 +10,11 @@ use pyo3::types::{PyDict, PyList, PySlice, PyString, PyTuple, PyType};
 use rustc_hash::FxHashMap;
 
 use crate::host::Host;
+use crate::layout::Layout;
 use crate::names::names;
 
 /// What an object of some type is to the walk.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shape {
     /// A leaf without a name.
     Literal,
@@ -23,12 +24,12 @@ pub(crate) enum Shape {
     Tuple,
     /// `list`, and classes that thunder walks like one.
     List,
-    /// `dict`, and classes that thunder walks like one.
+    /// `dict`
     Dict,
     /// `slice`
     Slice,
-    /// A dataclass, with its field names sorted.
-    Dataclass(std::sync::Arc<[Py<PyString>]>),
+    /// A dataclass; its fields are in [`Types`].
+    Dataclass(u32),
     /// Anything else that thunder can flatten.
     Other,
 }
@@ -39,6 +40,8 @@ pub(crate) struct ProxyClass {
     pub(crate) kind: ProxyKind,
     /// The class has the usual `name`, which is the `_name` of the instance.
     pub(crate) usual_name: bool,
+    /// Where instances keep `_name`, if that is known: an index into [`Types`].
+    name_layout: Option<u16>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,35 +55,71 @@ pub(crate) enum ProxyKind {
 /// The shapes of the types seen so far. Types are kept alive, so an address stays a type.
 #[derive(Default)]
 pub(crate) struct Types {
-    known: FxHashMap<*mut ffi::PyTypeObject, (Shape, Option<Py<PyType>>)>,
+    known: FxHashMap<*mut ffi::PyTypeObject, Shape>,
+    kept: Vec<Py<PyType>>,
+    dataclasses: Vec<Vec<Py<PyString>>>,
+    name_layouts: Vec<Layout<1>>,
+    /// Whether attributes are read directly: see `layout`.
+    pub(crate) direct: bool,
 }
 
 /// So many types are remembered before all are forgotten: programs that make types without end
 /// must not make us hold them without end.
 const TYPE_LIMIT: usize = 4096;
 
-// SAFETY: the map is only touched with the interpreter attached (every method takes `Python` or a
-// bound object), and its keys are addresses that are compared, never followed.
+// SAFETY: the maps are only touched with the interpreter attached (every method takes `Python` or
+// a bound object), and their keys are addresses that are compared, never followed.
 unsafe impl Send for Types {}
 
 impl Types {
+    pub(crate) fn new(direct: bool) -> Self {
+        Self { direct, ..Self::default() }
+    }
+
+    /// What the walk does with this object, if its type was met before.
+    #[inline]
+    pub(crate) fn known(&self, class: *mut ffi::PyTypeObject) -> Option<Shape> {
+        self.known.get(&class).copied()
+    }
+
     /// What the walk does with this object.
     #[inline]
     pub(crate) fn shape(&mut self, host: &Host, object: &Bound<'_, PyAny>) -> PyResult<Shape> {
-        let address = object.get_type_ptr();
-        if let Some((shape, _)) = self.known.get(&address) {
-            return Ok(shape.clone());
+        match self.known(object.get_type_ptr()) {
+            Some(shape) => Ok(shape),
+            None => self.classify(host, object),
         }
-        self.classify(host, object)
+    }
+
+    /// Forgets all types, where too many were met. Call it between walks.
+    pub(crate) fn limit(&mut self) {
+        if self.known.len() >= TYPE_LIMIT {
+            *self = Self::new(self.direct);
+        }
+    }
+
+    /// The name of a proxy, borrowed, if it can be had without running Python code.
+    #[inline]
+    pub(crate) fn name_directly(
+        &self,
+        py: Python<'_>,
+        proxy: *mut ffi::PyObject,
+        class: ProxyClass,
+    ) -> Option<*mut ffi::PyObject> {
+        let layout = &self.name_layouts[usize::from(class.name_layout?)];
+        // SAFETY: the layout was found for the type of this proxy, which is alive; whether it is
+        // still current is asked here.
+        unsafe {
+            let name = names(py)._name.as_ptr();
+            let [found] = if layout.is_current() { layout.read(proxy, [name])? } else { return None };
+            (ffi::Py_TYPE(found) == &raw mut ffi::PyUnicode_Type).then_some(found)
+        }
     }
 
     #[cold]
     fn classify(&mut self, host: &Host, object: &Bound<'_, PyAny>) -> PyResult<Shape> {
         let py = object.py();
         let class = object.get_type();
-        if self.known.len() >= TYPE_LIMIT {
-            self.known.clear();
-        }
         let is = |base: &Py<PyAny>| class.is_subclass(base.bind(py));
         let shape = if is(&host.proxy)? {
             let kind = if is(&host.number_proxy)? {
@@ -93,7 +132,8 @@ impl Types {
                 ProxyKind::Other
             };
             let usual_name = class.getattr(&names(py).name)?.is(&host.proxy_name);
-            Shape::Proxy(ProxyClass { kind, usual_name })
+            let name_layout = if usual_name && self.direct { self.find_name_layout(&class) } else { None };
+            Shape::Proxy(ProxyClass { kind, usual_name, name_layout })
         } else if object.is_exact_instance_of::<PyTuple>() {
             Shape::Tuple
         } else if object.is_exact_instance_of::<PyList>() {
@@ -105,7 +145,8 @@ impl Types {
         } else if object.is_instance_of::<PyType>() {
             Shape::Literal
         } else if let Some(fields) = dataclass_fields(&class)? {
-            Shape::Dataclass(fields.into())
+            self.dataclasses.push(fields);
+            Shape::Dataclass(self.dataclasses.len() as u32 - 1)
         } else if host.is_leaf.bind(py).call1((object,))?.is_truthy()? {
             Shape::Literal
         } else if object.is_instance_of::<PyTuple>() {
@@ -115,8 +156,18 @@ impl Types {
         } else {
             Shape::Other
         };
-        self.known.insert(object.get_type_ptr(), (shape.clone(), Some(class.unbind())));
+        self.known.insert(object.get_type_ptr(), shape);
+        self.kept.push(class.unbind());
         Ok(shape)
+    }
+
+    fn find_name_layout(&mut self, class: &Bound<'_, PyType>) -> Option<u16> {
+        let index = u16::try_from(self.name_layouts.len()).ok()?;
+        let name = names(class.py())._name.as_ptr();
+        // SAFETY: a class and an interned string.
+        let layout = unsafe { Layout::find(class.as_type_ptr(), [name]) }?;
+        self.name_layouts.push(layout);
+        Some(index)
     }
 }
 
@@ -133,59 +184,184 @@ fn dataclass_fields(class: &Bound<'_, PyType>) -> PyResult<Option<Vec<Py<PyStrin
     Ok(Some(fields.into_iter().map(Bound::unbind).collect()))
 }
 
+/// What is done with the leaves of a structure.
+pub(crate) trait Leaves {
+    /// Takes a leaf without running any Python code; `false` if that cannot be.
+    fn take(&mut self, types: &Types, leaf: *mut ffi::PyObject, class: Option<ProxyClass>) -> bool;
+
+    /// Takes a leaf that [`Leaves::take`] could not.
+    ///
+    /// # Errors
+    /// What Python raised.
+    fn ask(&mut self, host: &Host, leaf: &Bound<'_, PyAny>, class: Option<ProxyClass>) -> PyResult<()>;
+}
+
+/// Any function of a leaf, for walks that need not be quick.
+pub(crate) struct Slowly<F>(pub(crate) F);
+
+impl<F: FnMut(&Bound<'_, PyAny>, Option<ProxyClass>) -> PyResult<()>> Leaves for Slowly<F> {
+    fn take(&mut self, _: &Types, _: *mut ffi::PyObject, class: Option<ProxyClass>) -> bool {
+        // A literal is nothing to most; it still counts as a leaf.
+        let _ = class;
+        false
+    }
+
+    fn ask(&mut self, _: &Host, leaf: &Bound<'_, PyAny>, class: Option<ProxyClass>) -> PyResult<()> {
+        (self.0)(leaf, class)
+    }
+}
+
 /// Memory of a walk, reused.
-#[derive(Default)]
+///
+/// Objects on the stack are borrowed from the containers that hold them. As long as no Python code
+/// runs, nothing can take them away; before any does, [`Walk::hold`] makes all of them our own
+/// until [`Walk::release`].
 pub(crate) struct Walk {
-    stack: Vec<Py<PyAny>>,
+    stack: Vec<*mut ffi::PyObject>,
+    /// So much of the stack, from the bottom, is held already.
+    held_below: usize,
+    held: Vec<Py<PyAny>>,
+    /// Attributes of the op that is being read; borrowed from it, like the stack.
+    roots: [*mut ffi::PyObject; 6],
+    roots_held: bool,
+}
+
+impl Default for Walk {
+    fn default() -> Self {
+        Self { stack: Vec::new(), held_below: 0, held: Vec::new(), roots: [std::ptr::null_mut(); 6], roots_held: true }
+    }
 }
 
 impl Walk {
-    /// Calls `leaf` for every leaf of the structure, in thunder's order. Iterative: structures of
+    /// Calls `leaves` for every leaf of the structure, in thunder's order; where that does not
+    /// matter (`ordered` is false), dictionaries are walked as they are. Iterative: structures of
     /// any depth are walked on the heap.
-    pub(crate) fn leaves<'py>(
+    ///
+    /// # Safety
+    /// The interpreter is attached, and `root` stays alive until the walk ends even if Python
+    /// code runs in between.
+    pub(crate) unsafe fn leaves(
         &mut self,
+        py: Python<'_>,
         types: &mut Types,
         host: &Host,
-        root: Bound<'py, PyAny>,
-        leaf: &mut dyn FnMut(&Bound<'py, PyAny>, Option<ProxyClass>) -> PyResult<()>,
+        root: *mut ffi::PyObject,
+        ordered: bool,
+        leaves: &mut impl Leaves,
     ) -> PyResult<()> {
-        let py = root.py();
         let bottom = self.stack.len();
-        self.stack.push(root.unbind());
-        let result = self.drain(py, types, host, bottom, leaf);
-        self.stack.truncate(bottom);
-        result
-    }
-
-    fn drain<'py>(
-        &mut self,
-        py: Python<'py>,
-        types: &mut Types,
-        host: &Host,
-        bottom: usize,
-        leaf: &mut dyn FnMut(&Bound<'py, PyAny>, Option<ProxyClass>) -> PyResult<()>,
-    ) -> PyResult<()> {
+        self.stack.push(root);
         while self.stack.len() > bottom {
-            let object = self.stack.pop().expect("checked").into_bound(py);
-            match types.shape(host, &object)? {
-                Shape::Literal => leaf(&object, None)?,
-                Shape::Proxy(class) => leaf(&object, Some(class))?,
+            let object = self.stack.pop().expect("checked");
+            self.held_below = self.held_below.min(self.stack.len());
+            let class = ffi::Py_TYPE(object);
+            let shape = match types.known(class) {
+                Some(shape) => shape,
+                None => {
+                    self.hold(py, object);
+                    match types.shape(host, &Bound::from_borrowed_ptr(py, object)) {
+                        Ok(shape) => shape,
+                        Err(error) => return self.fail(bottom, error),
+                    }
+                }
+            };
+            match shape {
+                Shape::Literal | Shape::Proxy(_) => {
+                    let class = if let Shape::Proxy(class) = shape { Some(class) } else { None };
+                    if !leaves.take(types, object, class) {
+                        self.hold(py, object);
+                        if let Err(error) = leaves.ask(host, &Bound::from_borrowed_ptr(py, object), class) {
+                            return self.fail(bottom, error);
+                        }
+                    }
+                }
+                Shape::Tuple => {
+                    let len = ffi::PyTuple_GET_SIZE(object);
+                    self.stack.extend((0..len).rev().map(|index| ffi::PyTuple_GET_ITEM(object, index)));
+                }
+                Shape::List => {
+                    let len = ffi::PyList_GET_SIZE(object);
+                    self.stack.extend((0..len).rev().map(|index| ffi::PyList_GET_ITEM(object, index)));
+                }
+                Shape::Dict if !ordered => {
+                    let (mut position, mut value) = (0, std::ptr::null_mut());
+                    while ffi::PyDict_Next(object, &raw mut position, std::ptr::null_mut(), &raw mut value) != 0 {
+                        self.stack.push(value);
+                    }
+                }
                 shape => {
-                    let children = self.stack.len();
-                    push_children(host, &object, &shape, &mut self.stack)?;
-                    self.stack[children..].reverse();
+                    self.hold(py, object);
+                    let mut children = Vec::new();
+                    let bound = Bound::from_borrowed_ptr(py, object);
+                    if let Err(error) = push_children(types, host, &bound, shape, &mut children) {
+                        return self.fail(bottom, error);
+                    }
+                    self.stack.extend(children.iter().rev().map(Py::as_ptr));
+                    self.held.append(&mut children);
                 }
             }
         }
         Ok(())
     }
+
+    #[cold]
+    fn fail(&mut self, bottom: usize, error: PyErr) -> PyResult<()> {
+        self.stack.truncate(bottom);
+        Err(error)
+    }
+
+    /// Makes all that is on the stack, and `object`, our own.
+    #[cold]
+    unsafe fn hold(&mut self, py: Python<'_>, object: *mut ffi::PyObject) {
+        let new = self.stack[self.held_below..].iter();
+        self.held.extend(new.map(|&object| Py::from_borrowed_ptr(py, object)));
+        self.held_below = self.stack.len();
+        self.held.push(Py::from_borrowed_ptr(py, object));
+        self.hold_roots(py);
+    }
+
+    /// Says what the walk must hold, beside its stack, before Python code runs.
+    #[inline]
+    pub(crate) fn set_roots(&mut self, roots: [*mut ffi::PyObject; 6]) {
+        self.roots = roots;
+        self.roots_held = false;
+    }
+
+    /// Makes the roots our own.
+    ///
+    /// # Safety
+    /// The interpreter is attached, and the roots are still alive.
+    pub(crate) unsafe fn hold_roots(&mut self, py: Python<'_>) {
+        if !std::mem::replace(&mut self.roots_held, true) {
+            self.held.extend(self.roots.iter().map(|&root| Py::from_borrowed_ptr(py, root)));
+        }
+    }
+
+    /// Keeps an object until [`Walk::release`].
+    pub(crate) fn keep(&mut self, object: Py<PyAny>) {
+        self.held.push(object);
+    }
+
+    /// Lets go of what was held. Call it when no walk is under way.
+    #[inline]
+    pub(crate) fn release(&mut self) {
+        self.held_below = 0;
+        self.roots_held = true;
+        if !self.held.is_empty() {
+            self.held.clear();
+        }
+    }
 }
+
+// SAFETY: as for `Types`; between walks the stack is empty.
+unsafe impl Send for Walk {}
 
 /// The direct children of a container, in thunder's order.
 pub(crate) fn push_children(
+    types: &Types,
     host: &Host,
     object: &Bound<'_, PyAny>,
-    shape: &Shape,
+    shape: Shape,
     children: &mut Vec<Py<PyAny>>,
 ) -> PyResult<()> {
     let py = object.py();
@@ -214,7 +390,7 @@ pub(crate) fn push_children(
             }
         }
         Shape::Dataclass(fields) => {
-            for field in fields.iter() {
+            for field in &types.dataclasses[fields as usize] {
                 children.push(object.getattr(field.bind(py))?.unbind());
             }
         }

@@ -5,6 +5,7 @@ mod apply;
 mod equality;
 mod flatten;
 mod host;
+mod layout;
 mod names;
 mod optimizer;
 mod read;

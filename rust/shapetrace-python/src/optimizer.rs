@@ -15,6 +15,7 @@ use shapetrace_core::passes::{Context, Level, Options, PASSES};
 use crate::apply::{fill_needed, Applier};
 use crate::equality::equal_bound_symbols;
 use crate::host::Host;
+use crate::layout::direct_reads_work;
 use crate::read::{literal, ReadOptions, Reader};
 
 /// What one call did.
@@ -63,7 +64,6 @@ impl CallStatistics {
 }
 
 /// Memory of one call, reused by the next.
-#[derive(Default)]
 struct Workspace {
     reader: Reader,
     context: Context,
@@ -76,6 +76,8 @@ pub(crate) struct Optimizer {
     level: Level,
     options: Options,
     effects: Option<Py<PyAny>>,
+    /// Whether attributes are read where this interpreter keeps them.
+    direct: bool,
     /// Free workspaces. A call that runs while another does (another thread, or a predicate of
     /// the user that compiles something) finds none and makes its own.
     workspaces: Mutex<Vec<Workspace>>,
@@ -84,7 +86,7 @@ pub(crate) struct Optimizer {
 #[pymethods]
 impl Optimizer {
     #[new]
-    #[pyo3(signature = (host, *, level, keep_random, keep_shape_numbers, floor_division, effects=None))]
+    #[pyo3(signature = (host, *, level, keep_random, keep_shape_numbers, floor_division, effects=None, direct=true))]
     fn new(
         host: &Bound<'_, PyAny>,
         level: &str,
@@ -92,6 +94,7 @@ impl Optimizer {
         keep_shape_numbers: bool,
         floor_division: bool,
         effects: Option<Py<PyAny>>,
+        direct: bool,
     ) -> PyResult<Self> {
         let Some(level) = Level::from_name(level) else {
             let message = format!("level is 'full' or 'compat', not {level:?}");
@@ -102,8 +105,15 @@ impl Optimizer {
             level,
             options: Options { keep_random, keep_shape_numbers, floor_division },
             effects,
+            direct: direct && direct_reads_work(host.py()),
             workspaces: Mutex::new(Vec::new()),
         })
+    }
+
+    /// Whether attributes are read where this interpreter keeps them, not through `getattr`.
+    #[getter]
+    fn direct(&self) -> bool {
+        self.direct
     }
 
     /// Optimizes a sequence of bound symbols.
@@ -122,11 +132,12 @@ impl Optimizer {
         let result =
             catch_unwind(AssertUnwindSafe(|| self.run_in(py, &mut workspace, bound_symbols, output, needed_proxies)));
         match result {
-            Ok(answer) => {
+            Ok(Ok(answer)) => {
                 self.give_workspace_back(workspace);
-                answer
+                Ok(answer)
             }
             // The workspace may be half done: it is dropped.
+            Ok(Err(error)) => Err(error),
             Err(panic) => Err(self.internal_error(py, panic.as_ref())),
         }
     }
@@ -134,7 +145,11 @@ impl Optimizer {
 
 impl Optimizer {
     fn take_workspace(&self) -> Workspace {
-        self.workspaces.lock().ok().and_then(|mut free| free.pop()).unwrap_or_default()
+        self.workspaces
+            .lock()
+            .ok()
+            .and_then(|mut free| free.pop())
+            .unwrap_or_else(|| Workspace { reader: Reader::new(self.direct), context: Context::default() })
     }
 
     fn give_workspace_back(&self, workspace: Workspace) {

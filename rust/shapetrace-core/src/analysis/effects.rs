@@ -34,18 +34,36 @@ impl Effects {
     pub fn may_merge(&self, op: Op) -> bool {
         !self.unmergeable.contains(op.index())
     }
+
+    /// Looks again at a program some of whose ops are gone: an op inside which a random op was
+    /// dead may be merged when that is gone. Whether there is such an op.
+    ///
+    /// No op with an effect ever goes, so effects stay what they are.
+    pub fn relax(&mut self, program: &Program, rules: EffectRules, is_there: impl Fn(Op) -> bool) -> bool {
+        if self.unmergeable.len() == self.effects.len() {
+            // All that may not be merged has an effect.
+            return false;
+        }
+        let before = std::mem::take(&mut self.unmergeable);
+        find_among(program, rules, &is_there, self);
+        program.ops().any(|op| before.contains(op.index()) && is_there(op) && self.may_merge(op))
+    }
 }
 
 /// Finds what has an effect itself or anywhere inside.
 ///
 /// One walk over scopes from the innermost outwards; linear in the number of ops.
 pub fn find_effects(program: &Program, rules: EffectRules, found: &mut Effects) {
+    find_among(program, rules, |_| true, found);
+}
+
+fn find_among(program: &Program, rules: EffectRules, is_there: impl Fn(Op) -> bool, found: &mut Effects) {
     found.effects.reset(program.op_count());
     found.unmergeable.reset(program.op_count());
     let unmergeable = SymbolFlags::RANDOM | SymbolFlags::IN_PLACE;
     for scope in program.scopes().rev() {
         let (mut any_effect, mut any_unmergeable) = (false, false);
-        for op in program.scope_ops(scope) {
+        for op in program.scope_ops(scope).filter(|&op| is_there(op)) {
             // Scopes inside came first, so their owners are marked already.
             if found.has_effect(op) || has_own_effect(program, op, rules) {
                 found.effects.insert(op.index());

@@ -32,6 +32,11 @@ impl BitSet {
         self.words.get(index / 64).is_some_and(|word| word & (1 << (index % 64)) != 0)
     }
 
+    /// How many members the set has.
+    pub fn len(&self) -> usize {
+        self.words.iter().map(|word| word.count_ones() as usize).sum()
+    }
+
     /// Whether the set has no member.
     pub fn is_empty(&self) -> bool {
         self.words.iter().all(|&word| word == 0)

@@ -247,6 +247,11 @@ impl EditList {
         }
     }
 
+    /// How many ops are removed, slots dropped and ops rewritten.
+    pub(crate) fn extent(&self) -> (usize, usize, usize) {
+        (self.reason_counts.iter().sum(), self.dropped.len(), self.rewrites.len())
+    }
+
     pub(crate) fn remove(&mut self, op: Op, reason: Reason) {
         debug_assert!(self.is_kept(op));
         self.status[op.index()] = OpStatus::Removed(reason);

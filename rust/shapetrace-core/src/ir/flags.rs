@@ -48,5 +48,7 @@ bitflags! {
         const EMPTY_RESULT = 1 << 3;
         /// The user declared this op to be without effect.
         const NO_EFFECT = 1 << 4;
+        /// It defines values, but which was not read: level "compat" does not ask inside ops.
+        const UNREAD_RESULT = 1 << 5;
     }
 }

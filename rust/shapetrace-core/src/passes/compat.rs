@@ -128,7 +128,9 @@ fn remove_noop_subsymbols(program: &Program, effects: &Effects, edits: &mut Edit
             let is_primitive = program.symbol_flags(op).contains(SymbolFlags::PRIMITIVE);
             let nothing_inside = program.op_scope(op).is_none_or(|inside| program.scope_ops(inside).len() == 0);
             let is_noop = nothing_inside && !is_primitive && !tagged;
-            let is_constant = !effects.has_effect(owner) && program.result_values(op).next().is_none();
+            let is_constant = !effects.has_effect(owner)
+                && program.result_values(op).next().is_none()
+                && !program.flags(op).contains(OpFlags::UNREAD_RESULT);
             if is_noop || is_constant {
                 edits.remove(op, Reason::NoOp);
             }

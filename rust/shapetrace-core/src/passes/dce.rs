@@ -106,7 +106,7 @@ impl DeadCode {
             let seen = self.live_order.len();
             let needed = keep_all || effects.has_effect(op) || self.defines_live(program, first, edits, op);
             if needed {
-                if effects.may_merge(op) {
+                if drop_positions && effects.may_merge(op) {
                     shape_queries::drop_dead_positions(program, edits, op, |value| self.live.contains(value.index()));
                 }
                 self.keep(program, first, edits, op);

@@ -7,6 +7,8 @@
 //! result that arithmetic has turned into an operand), and what the owner of a scope takes is
 //! defined there from the start. Comments, prints and the return define nothing.
 //!
+//! Ops that are removed already define nothing, and neither do slots that are dropped.
+//!
 //! Candidate rewrites are settled here as well, for this is where it is known what a scope has
 //! defined so far: one whose operands are not at hand is dropped.
 
@@ -48,7 +50,10 @@ impl FirstProducers {
                     }
                 }
             }
-            for op in program.scope_ops(scope) {
+            for op in program.scope_ops(scope).filter(|&op| edits.is_kept(op)) {
+                while rewrites.get(next_rewrite).is_some_and(|rewrite| rewrite.op < op) {
+                    next_rewrite += 1;
+                }
                 if rewrites.get(next_rewrite).is_some_and(|rewrite| rewrite.op == op) {
                     let rewrite = rewrites[next_rewrite];
                     next_rewrite += 1;
@@ -85,6 +90,9 @@ impl FirstProducers {
         }
         let mut conflict = false;
         for (slot, result) in slots.zip(program.results(op)) {
+            if edits.is_dropped(slot) {
+                continue;
+            }
             let Some(value) = result.get().and_then(|value| edits.current(value)) else {
                 // A literal, or a value that a literal took the place of.
                 conflict |= !result.is_none();

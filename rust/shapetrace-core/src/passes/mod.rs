@@ -16,7 +16,7 @@ use shape_arithmetic::ShapeArithmetic;
 
 use crate::analysis::effects::{find_effects, EffectRules, Effects};
 use crate::entity::Entity;
-use crate::ir::{EditList, Op, Operand, Program};
+use crate::ir::{EditList, Op, OpFlags, Operand, Program};
 
 /// How much the optimizer does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -59,8 +59,29 @@ pub struct Pass {
     pub description: &'static str,
     /// The levels at which it runs.
     pub levels: &'static [Level],
+    /// In which rounds it runs.
+    pub rounds: Rounds,
     run: fn(&mut Run<'_>),
 }
+
+/// In which rounds a pass runs.
+///
+/// Level "full" works in rounds. The first removes what is dead or made twice under the names
+/// that there are, so that dead ops have no say in anything that follows. The second gives numbers
+/// one name each, and removes what is dead or made twice then. As names may be free now that
+/// had to stay, there are more rounds until one finds nothing to do; a real trace needs three.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rounds {
+    /// In every round.
+    All,
+    /// In every round but the first.
+    Later,
+    /// Once, behind the last round.
+    End,
+}
+
+/// So many rounds at most: each is linear, and so is all of it.
+const MOST_ROUNDS: usize = 8;
 
 /// The passes, in the order in which they run.
 pub static PASSES: &[Pass] = &[
@@ -68,27 +89,37 @@ pub static PASSES: &[Pass] = &[
         name: "effects",
         description: "find the ops that have an effect themselves or inside",
         levels: &[Level::Compat, Level::Full],
+        rounds: Rounds::All,
         run: |run| {
             let rules = match run.level {
                 Level::Compat => EffectRules::default(),
                 Level::Full => EffectRules { opaque_ops: true, random_ops: run.options.keep_random },
             };
-            find_effects(run.program, rules, &mut run.state.effects);
+            let State { effects, edits, progress, .. } = &mut *run.state;
+            if progress.round == 0 {
+                find_effects(run.program, rules, effects);
+            } else {
+                progress.relaxed = effects.relax(run.program, rules, |op| edits.is_kept(op));
+            }
         },
     },
     Pass {
         name: "shape-arithmetic",
         description: "number shape queries and scalar arithmetic, choose one name for each number",
         levels: &[Level::Full],
+        rounds: Rounds::Later,
         run: |run| {
             let state = &mut *run.state;
-            state.shape_arithmetic.run(run.program, &state.effects, run.options, &mut state.edits);
+            let found = state.shape_arithmetic.run(run.program, &state.effects, run.options, &mut state.edits);
+            state.progress.renamed = found.renamed;
+            state.progress.is_idle = !found.renamed && !found.proposed && !state.progress.relaxed;
         },
     },
     Pass {
         name: "first-producer",
         description: "of the ops that define a value in a scope, choose the first",
         levels: &[Level::Compat, Level::Full],
+        rounds: Rounds::All,
         run: |run| {
             let state = &mut *run.state;
             let (first, arithmetic) = (&mut state.first_producers, &state.shape_arithmetic);
@@ -99,6 +130,7 @@ pub static PASSES: &[Pass] = &[
         name: "duplicate-producers",
         description: "remove what defines again what a scope has defined",
         levels: &[Level::Full],
+        rounds: Rounds::All,
         run: |run| {
             let state = &mut *run.state;
             let first = &state.first_producers;
@@ -109,6 +141,7 @@ pub static PASSES: &[Pass] = &[
         name: "dce",
         description: "remove what nothing needs, no-ops and dead positions of queries with it",
         levels: &[Level::Full],
+        rounds: Rounds::All,
         run: |run| {
             let state = &mut *run.state;
             let first = &state.first_producers;
@@ -119,6 +152,7 @@ pub static PASSES: &[Pass] = &[
         name: "compat",
         description: "dead code, known numbers and no-ops, as thunder's own pass treats them",
         levels: &[Level::Compat],
+        rounds: Rounds::All,
         run: |run| {
             let state = &mut *run.state;
             let first = &state.first_producers;
@@ -129,6 +163,7 @@ pub static PASSES: &[Pass] = &[
         name: "changed-ops",
         description: "mark the ops that are not what they were, with their owners",
         levels: &[Level::Compat, Level::Full],
+        rounds: Rounds::End,
         run: |run| mark_changed_ops(run.program, &mut run.state.edits),
     },
 ];
@@ -152,6 +187,20 @@ struct State {
     dead_code: DeadCode,
     compat: Compat,
     edits: EditList,
+    progress: Progress,
+}
+
+/// How the current round goes.
+#[derive(Debug, Default)]
+struct Progress {
+    /// Which round it is, from 0.
+    round: usize,
+    /// An op may be merged that could not be before.
+    relaxed: bool,
+    /// A value got another name.
+    renamed: bool,
+    /// Nothing is different from the round before, so the passes behind need not run.
+    is_idle: bool,
 }
 
 /// Runs pipelines; keeps the memory of one run for the next.
@@ -163,13 +212,16 @@ pub struct Context {
 impl Context {
     /// Optimizes a program. Linear in the number of ops and operands; no recursion.
     ///
-    /// At level "compat", two ops are equal when symbol, operands and results are; a caller that
-    /// knows more (literals among the operands) uses [`Context::run_with`].
+    /// At level "compat", two ops without keyword arguments are equal when symbol, operands and
+    /// results are; a caller that knows more (literals among the operands) uses
+    /// [`Context::run_with`].
     pub fn run(&mut self, program: &Program, level: Level, options: &Options) -> &EditList {
         let mut equal = |a: Op, b: Op| {
-            program.symbol_id(a) == program.symbol_id(b)
-                && program.operands(a) == program.operands(b)
-                && program.results(a) == program.results(b)
+            a == b
+                || program.symbol_id(a) == program.symbol_id(b)
+                    && !(program.flags(a) | program.flags(b)).contains(OpFlags::KEYWORDS)
+                    && program.operands(a) == program.operands(b)
+                    && program.results(a) == program.results(b)
         };
         self.run_with(program, level, options, &mut equal)
     }
@@ -184,7 +236,24 @@ impl Context {
     ) -> &EditList {
         self.state.edits.reset(program.op_count(), program.result_count());
         let mut run = Run { program, level, options, equal, state: &mut self.state };
-        for pass in PASSES.iter().filter(|pass| pass.levels.contains(&level)) {
+        let passes = PASSES.iter().filter(|pass| pass.levels.contains(&level));
+        let rounds = if level == Level::Full { MOST_ROUNDS } else { 1 };
+        'rounds: for round in 0..rounds {
+            let before = run.state.edits.extent();
+            run.state.progress = Progress { round, ..Progress::default() };
+            for pass in passes.clone().filter(|pass| pass.rounds != Rounds::End) {
+                if round > 0 || pass.rounds == Rounds::All {
+                    (pass.run)(&mut run);
+                }
+                if run.state.progress.is_idle {
+                    break 'rounds;
+                }
+            }
+            if round > 0 && !run.state.progress.renamed && run.state.edits.extent() == before {
+                break;
+            }
+        }
+        for pass in passes.filter(|pass| pass.rounds == Rounds::End) {
             (pass.run)(&mut run);
         }
         &self.state.edits

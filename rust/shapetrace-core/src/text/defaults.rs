@@ -24,6 +24,7 @@ pub const OP_FLAG_WORDS: &[(&str, OpFlags)] = &[
     ("keywords", OpFlags::KEYWORDS),
     ("literal", OpFlags::LITERAL_RESULT),
     ("empty", OpFlags::EMPTY_RESULT),
+    ("effectless", OpFlags::NO_EFFECT),
 ];
 
 /// The flags, and the arithmetic, of a symbol that says nothing else.

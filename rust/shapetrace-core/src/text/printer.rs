@@ -267,6 +267,9 @@ impl<'a> Printer<'a> {
     fn name_and_shape(&mut self, value: Value) {
         self.name(value);
         let shape = self.shape(value, self.program.value_kind(value));
+        if !shape.is_empty() {
+            self.text.push_str(": tensor");
+        }
         self.numbers_in_shape(shape);
     }
 

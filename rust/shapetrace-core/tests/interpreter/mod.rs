@@ -64,28 +64,17 @@ impl World {
     pub(crate) fn new(program: &Program, seed: u64) -> Self {
         let mut parents: Vec<usize> = Vec::new();
         let (mut class_of_dimension, mut class_of_value) = (FxHashMap::default(), FxHashMap::default());
-        for op in program.ops() {
-            let Some(tensor) = program.shape_query(op) else { continue };
-            for (position, result) in program.results(op).iter().enumerate() {
-                let Some(value) = result.get() else { continue };
-                let mut class = |map: &mut FxHashMap<_, usize>, key| {
-                    *map.entry(key).or_insert_with(|| {
-                        parents.push(parents.len());
-                        parents.len() - 1
-                    })
-                };
-                let dimension = class(&mut class_of_dimension, (tensor, position));
-                let number = match class_of_value.get(&value) {
-                    Some(&number) => number,
-                    None => {
-                        parents.push(parents.len());
-                        class_of_value.insert(value, parents.len() - 1);
-                        parents.len() - 1
-                    }
-                };
-                let (a, b) = (root(&mut parents, dimension), root(&mut parents, number));
-                parents[a] = b;
-            }
+        let queries = program.ops().filter_map(|op| Some((op, program.shape_query(op)?)));
+        let queried = queries.flat_map(|(op, tensor)| {
+            let results = program.results(op).iter().enumerate();
+            results.filter_map(move |(position, result)| Some((tensor, position, result.get()?)))
+        });
+        let mentions = program.shape_mentions().iter().map(|m| (m.tensor, m.position as usize, m.number));
+        for (tensor, position, value) in queried.chain(mentions) {
+            let dimension = *class_of_dimension.entry((tensor, position)).or_insert_with(|| new_class(&mut parents));
+            let number = *class_of_value.entry(value).or_insert_with(|| new_class(&mut parents));
+            let (a, b) = (root(&mut parents, dimension), root(&mut parents, number));
+            parents[a] = b;
         }
         for class in class_of_dimension.values_mut().chain(class_of_value.values_mut()) {
             *class = root(&mut parents, *class);
@@ -141,6 +130,11 @@ impl World {
         run.all()?;
         Ok(run.outcome)
     }
+}
+
+fn new_class(parents: &mut Vec<usize>) -> usize {
+    parents.push(parents.len());
+    parents.len() - 1
 }
 
 fn root(parents: &mut [usize], mut class: usize) -> usize {
@@ -303,7 +297,7 @@ impl Run<'_> {
         let program = self.program;
         let flags = program.symbol_flags(op);
         let tagged = program.flags(op).contains(OpFlags::EFFECT) || flags.contains(SymbolFlags::RETURN);
-        let declared = !flags.contains(SymbolFlags::NO_EFFECT);
+        let declared = !flags.contains(SymbolFlags::NO_EFFECT) && !program.flags(op).contains(OpFlags::NO_EFFECT);
         let opaque = !flags.contains(SymbolFlags::TRUSTED)
             && program.op_scope(op).is_none()
             && program.result_values(op).next().is_none();
@@ -331,7 +325,15 @@ impl Run<'_> {
         }
         let mut made = vec![None; program.results(op).len()];
         if let Some((scalar, _)) = program.scalar_op(op) {
-            made[0] = apply(scalar, operands)?;
+            let target = program.operands(op).get(1).and_then(|operand| Some(program.constant(operand.constant()?)));
+            let own_type = program.operand_values(op).next().map(|value| program.value_kind(value));
+            made[0] = match (scalar, target, own_type) {
+                // Also of a float that is not known exactly.
+                (ScalarOp::Convert, Some(Number::Type(to)), Some(ValueKind::Number(from))) if to == from => {
+                    Some(operands[0])
+                }
+                _ => apply(scalar, operands)?,
+            };
         }
         Ok(made)
     }

@@ -14,12 +14,18 @@
 //! callable was compiled with them), of what an op makes that is not understood here, and of
 //! numbers in the shapes of tensors that must stay themselves. Of several names the first that
 //! must stay wins, else the first that was defined; two that must stay both stay.
+//!
+//! **Only what is there counts.** The pass sees the program as the edits made so far leave it: a
+//! dead op neither lends its names to others nor makes any name stay. It may run several times;
+//! what it renames is then renamed on top of what it renamed before.
 
 mod numbering;
 pub mod rules;
+mod view;
 
 use numbering::{Node, Numbering};
 use rustc_hash::FxHashMap;
+use view::{Read, View};
 
 use crate::analysis::effects::Effects;
 use crate::entity::{BitSet, Entity, PackedOption};
@@ -27,6 +33,15 @@ use crate::ir::{
     EditList, NumberType, Op, Operand, Program, Rewrite, ScalarOp, Scope, ShapeMention, SymbolFlags, Value, ValueKind,
 };
 use crate::passes::Options;
+
+/// What a run of the pass did.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Found {
+    /// A value has another name.
+    pub(super) renamed: bool,
+    /// There are candidate rewrites.
+    pub(super) proposed: bool,
+}
 
 /// Memory of the pass, reused between programs.
 #[derive(Debug, Default)]
@@ -36,7 +51,10 @@ pub(super) struct ShapeArithmetic {
     /// Union-find over values: names that the program itself gives to one dimension.
     synonyms: Vec<Value>,
     pinned: BitSet,
+    /// What the ops that are there define.
     defined: BitSet,
+    /// What any op of the program defines, there or not.
+    ever_defined: BitSet,
     stack: Vec<(u32, u32, bool)>,
     representatives: Vec<PackedOption<Value>>,
     rewrites: Vec<(Op, Node, Node)>,
@@ -44,48 +62,63 @@ pub(super) struct ShapeArithmetic {
 
 impl ShapeArithmetic {
     /// Runs the pass; see the module. Linear in the number of ops and operands.
-    pub(super) fn run(&mut self, program: &Program, effects: &Effects, options: &Options, edits: &mut EditList) {
+    pub(super) fn run(
+        &mut self,
+        program: &Program,
+        effects: &Effects,
+        options: &Options,
+        edits: &mut EditList,
+    ) -> Found {
         self.rewrites.clear();
-        if !program.has_numbers() || !Self::has_work(program) {
-            return;
+        if !program.has_numbers() || !Self::has_work(program, edits) {
+            return Found::default();
         }
+        let view = View { program, edits };
         self.numbering.reset(program.value_count(), options.floor_division);
         self.pinned.reset(program.value_count());
         self.defined.reset(program.value_count());
-        self.find_synonyms(program, effects);
-        self.number(program, effects);
-        self.pin_the_rest(program);
-        self.choose_names(program, edits);
-        self.propose_rewrites(edits);
+        self.ever_defined.reset(program.value_count());
+        for value in program.ops().flat_map(|op| program.result_values(op)) {
+            self.ever_defined.insert(value.index());
+        }
+        self.find_synonyms(view, effects);
+        self.number(view, effects);
+        self.pin_the_rest(view);
+        let renamed = self.choose_names(program, edits);
+        let proposed = self.propose_rewrites(edits);
+        Found { renamed, proposed }
     }
 
     /// Whether nothing in the program of the last run defines a value. Without numbers nothing
     /// asks, and the answer is yes.
     pub(super) fn is_input(&self, value: Value) -> bool {
-        !self.defined.contains(value.index())
+        !self.ever_defined.contains(value.index())
     }
 
     /// Whether there is any query or arithmetic.
-    fn has_work(program: &Program) -> bool {
-        program.ops().any(|op| program.shape_query(op).is_some() || program.symbol(op).scalar.is_some())
+    fn has_work(program: &Program, edits: &EditList) -> bool {
+        let is_work = |op| program.shape_query(op).is_some() || program.symbol(op).scalar.is_some();
+        program.ops().any(|op| is_work(op) && edits.is_kept(op))
     }
 
     /// Two queries of one tensor, or a query and the shape that the tensor carries, may give one
     /// dimension two names. thunder's own passes exchange one for the other when they meet the
     /// query, and then run in circles; here they become one value.
-    fn find_synonyms(&mut self, program: &Program, effects: &Effects) {
+    fn find_synonyms(&mut self, view: View<'_>, effects: &Effects) {
         self.synonyms.clear();
-        self.synonyms.extend(program.values());
+        self.synonyms.extend(view.program.values());
         self.dimensions.clear();
-        for mention in program.shape_mentions() {
-            self.dimensions.entry((mention.tensor, mention.position)).or_insert(mention.number);
+        for mention in view.program.shape_mentions() {
+            if let Some(number) = view.edits.current(mention.number) {
+                self.dimensions.entry((mention.tensor, mention.position)).or_insert(number);
+            }
         }
-        for op in program.ops() {
-            let Some(tensor) = program.shape_query(op).filter(|_| effects.may_merge(op)) else { continue };
-            for (position, result) in program.results(op).iter().enumerate() {
-                if let Some(value) = result.get() {
+        for op in view.program.ops().filter(|&op| view.edits.is_kept(op)) {
+            let Some(tensor) = view.program.shape_query(op).filter(|_| effects.may_merge(op)) else { continue };
+            for (position, result) in view.results(op).enumerate() {
+                if let Some(value) = result {
                     let other = *self.dimensions.entry((tensor, position as u32)).or_insert(value);
-                    self.unite(program, value, other);
+                    self.unite(view.program, value, other);
                 }
             }
         }
@@ -115,12 +148,11 @@ impl ShapeArithmetic {
     }
 
     /// Walks the program in the order of its text, each op before what is inside it.
-    fn number(&mut self, program: &Program, effects: &Effects) {
+    fn number(&mut self, view: View<'_>, effects: &Effects) {
+        let program = view.program;
         let range = |scope: Scope, in_fusion: bool| {
-            let mut ops = program.scope_ops(scope);
-            let start = ops.next().map_or(0, |op| op.index() as u32);
-            let len = program.scope_ops(scope).len() as u32;
-            (start, start + len, in_fusion)
+            let range = program.scope_range(scope);
+            (range.start as u32, range.end as u32, in_fusion)
         };
         self.stack.clear();
         self.stack.push(range(Scope::TOP, false));
@@ -131,36 +163,40 @@ impl ShapeArithmetic {
             }
             let op = Op::from_index(*next as usize);
             *next += 1;
+            if !view.edits.is_kept(op) {
+                continue;
+            }
             let is_fusion = program.symbol_flags(op).contains(SymbolFlags::FUSION);
             let pin_all = *in_fusion || is_fusion;
-            self.number_op(program, effects, op, pin_all);
+            self.number_op(view, effects, op, pin_all);
             if let Some(scope) = program.op_scope(op) {
                 self.stack.push(range(scope, pin_all));
             }
         }
     }
 
-    fn number_op(&mut self, program: &Program, effects: &Effects, op: Op, pin_all: bool) {
+    fn number_op(&mut self, view: View<'_>, effects: &Effects, op: Op, pin_all: bool) {
+        let program = view.program;
         // A number that is read before anything defined it is an input, of unknown sign: that a
         // tensor later turns out to have it as a dimension says nothing of what came before.
-        for value in program.operand_values(op) {
+        for value in view.operand_values(op) {
             if program.value_kind(value).is_number() && !self.defined.contains(value.index()) {
                 self.read(program, value);
             }
         }
-        for value in program.result_values(op) {
+        for value in view.result_values(op) {
             self.defined.insert(value.index());
         }
         if pin_all || program.symbol_flags(op).contains(SymbolFlags::RETURN) {
-            for value in program.operand_values(op).chain(program.result_values(op)) {
+            for value in view.operand_values(op).chain(view.result_values(op)) {
                 self.pinned.insert(value.index());
             }
             return;
         }
         let understood = effects.may_merge(op);
         if let (true, Some(tensor)) = (understood, program.shape_query(op)) {
-            for (position, result) in program.results(op).iter().enumerate() {
-                let Some(value) = result.get() else { continue };
+            for (position, result) in view.results(op).enumerate() {
+                let Some(value) = result else { continue };
                 if program.value_kind(value) == ValueKind::Number(NumberType::Int) {
                     let hint = program.value_hint(value);
                     let synonym = self.synonym(value);
@@ -171,10 +207,11 @@ impl ShapeArithmetic {
             }
             return;
         }
-        if let (true, Some((scalar, result))) = (understood, program.scalar_op(op)) {
-            let operands = program.operands(op);
-            let a = self.operand_node(program, operands[0]);
-            let b = operands.get(1).map(|&operand| self.operand_node(program, operand));
+        if let (true, Some((scalar, result))) = (understood, view.scalar_op(op)) {
+            let mut nodes = view.operands(op).map(|operand| self.operand_node(program, operand));
+            let a = nodes.next().expect("scalar arithmetic has operands");
+            let b = nodes.next();
+            drop(nodes);
             let number_type = number_type(program, result);
             let synonym = self.synonym(result);
             let known = self.numbering.node_of(synonym);
@@ -189,7 +226,7 @@ impl ShapeArithmetic {
         }
         // An op that is not understood names what it makes, unless what is inside it tells how.
         if program.op_scope(op).is_none() || !understood {
-            for value in program.result_values(op) {
+            for value in view.result_values(op) {
                 if program.value_kind(value).is_number() {
                     self.pinned.insert(value.index());
                     self.read(program, value);
@@ -203,15 +240,15 @@ impl ShapeArithmetic {
         self.numbering.read(synonym, number_type(program, value), program.value_hint(value))
     }
 
-    fn operand_node(&mut self, program: &Program, operand: Operand) -> Node {
-        match (operand.value(), operand.constant()) {
-            (Some(value), _) => self.read(program, value),
-            (_, Some(constant)) => self.numbering.number(program.constant(constant)),
-            _ => unreachable!("an operand is a value or a constant"),
+    fn operand_node(&mut self, program: &Program, operand: Read) -> Node {
+        match operand {
+            Read::Value(value) => self.read(program, value),
+            Read::Number(number) => self.numbering.number(number),
         }
     }
 
-    fn pin_the_rest(&mut self, program: &Program) {
+    fn pin_the_rest(&mut self, view: View<'_>) {
+        let program = view.program;
         for &value in program.outputs().iter().chain(program.pinned()) {
             self.pinned.insert(value.index());
         }
@@ -221,7 +258,7 @@ impl ShapeArithmetic {
             }
         }
         for &ShapeMention { tensor, number, .. } in program.shape_mentions() {
-            if self.pinned.contains(tensor.index()) || !self.defined.contains(tensor.index()) {
+            if let (true, Some(number)) = (self.pinned.contains(tensor.index()), view.edits.current(number)) {
                 self.pinned.insert(number.index());
             }
         }
@@ -235,11 +272,13 @@ impl ShapeArithmetic {
         self.numbering.node_of(synonym)
     }
 
-    fn choose_names(&mut self, program: &Program, edits: &mut EditList) {
+    /// Renames; whether any value goes by another name than before.
+    fn choose_names(&mut self, program: &Program, edits: &mut EditList) -> bool {
         self.representatives.clear();
         self.representatives.resize(self.numbering.node_count(), PackedOption::NONE);
+        let has_own_name = |edits: &EditList, value: Value| edits.replacement(value).is_none();
         for must_stay in [true, false] {
-            for value in program.values() {
+            for value in program.values().filter(|&value| has_own_name(edits, value)) {
                 let Some(node) = self.node_of_number(program, value) else { continue };
                 let slot = &mut self.representatives[node.index()];
                 if slot.is_none() && self.pinned.contains(value.index()) == must_stay {
@@ -248,11 +287,12 @@ impl ShapeArithmetic {
             }
         }
         edits.replacements.resize(program.value_count(), PackedOption::NONE);
+        let mut renamed = false;
         for value in program.values() {
-            let Some(node) = self.node_of_number(program, value) else { continue };
-            if self.pinned.contains(value.index()) {
+            if self.pinned.contains(value.index()) || !has_own_name(edits, value) {
                 continue;
             }
+            let Some(node) = self.node_of_number(program, value) else { continue };
             let replacement: Operand = if let Some(number) = self.numbering.literal(node) {
                 edits.literal(number).into()
             } else {
@@ -263,19 +303,41 @@ impl ShapeArithmetic {
                 name.into()
             };
             edits.replacements[value.index()] = replacement.into();
-            edits.has_replacements = true;
+            renamed = true;
         }
-        if edits.has_replacements {
-            edits.reshaped.reset(program.value_count());
-            for &ShapeMention { tensor, number, .. } in program.shape_mentions() {
-                if edits.replacement(number).is_some() {
-                    edits.reshaped.insert(tensor.index());
-                }
+        if renamed {
+            Self::rename_again(program, edits);
+        }
+        renamed
+    }
+
+    /// What earlier runs renamed to a name that has another name now gets that one.
+    fn rename_again(program: &Program, edits: &mut EditList) {
+        edits.has_replacements = true;
+        for value in program.values() {
+            let Some(name) = edits.replacement(value).and_then(Operand::value) else { continue };
+            if let Some(other) = edits.replacement(name) {
+                edits.replacements[value.index()] = other.into();
+            }
+        }
+        let mut rewrites = std::mem::take(&mut edits.rewrites);
+        for operand in rewrites.iter_mut().flat_map(|rewrite| &mut rewrite.operands) {
+            if let Some(other) = operand.value().and_then(|value| edits.replacement(value)) {
+                *operand = other;
+            }
+        }
+        edits.rewrites = rewrites;
+        edits.reshaped.reset(program.value_count());
+        for &ShapeMention { tensor, number, .. } in program.shape_mentions() {
+            if edits.replacement(number).is_some() {
+                edits.reshaped.insert(tensor.index());
             }
         }
     }
 
-    fn propose_rewrites(&mut self, edits: &mut EditList) {
+    /// Adds candidate rewrites; whether there are any.
+    fn propose_rewrites(&mut self, edits: &mut EditList) -> bool {
+        let before = edits.rewrites.len();
         for &(op, dividend, divisor) in &self.rewrites {
             let mut operands = [dividend, divisor].into_iter().map(|node| {
                 if let Some(number) = self.numbering.literal(node) {
@@ -288,8 +350,12 @@ impl ShapeArithmetic {
                 edits.rewrites.push(Rewrite { op, scalar: ScalarOp::FloorDiv, operands: [a, b] });
             }
         }
-        // Scopes are numbered in pre-order, not in the order of the text.
-        edits.rewrites.sort_unstable_by_key(|rewrite| rewrite.op);
+        let proposed = edits.rewrites.len() > before;
+        if proposed {
+            // Scopes are numbered in pre-order, not in the order of the text.
+            edits.rewrites.sort_by_key(|rewrite| rewrite.op);
+        }
+        proposed
     }
 }
 
