@@ -237,6 +237,7 @@ def test_unused_random_op_goes_unless_it_is_to_stay() -> None:
     def function(x: Any) -> Any:
         torch.rand(2, 3)
         torch.randn(3)
+        torch.randint(0, 9, (2,))
         return x + torch.rand(2, 3)
 
     x = torch.zeros(2, 3)

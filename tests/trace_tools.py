@@ -67,7 +67,7 @@ def integer(name: str, value: int = 2) -> IntegerProxy:
 
 def boolean(name: str, value: bool = True) -> IntegerProxy:
     """A number proxy of this name for a bool; call it in the context of a trace."""
-    return IntegerProxy(name=name, value=value, python_type=bool, constraint=CONSTRAINT.CONSTRAINABLE)
+    return IntegerProxy(name=name, value=value, constraint=CONSTRAINT.CONSTRAINABLE)
 
 
 def floating(name: str, value: float = 2.5) -> FloatProxy:
@@ -269,13 +269,15 @@ def assert_settled(trace: Any, needed: set[Any] | None = None, **options: Any) -
 
 def assert_unchanged_ops_are_the_same_objects(before: Any, after: Any) -> None:
     """Asserts that an op that reads the same afterwards, inside and out, is the same object."""
-    originals = {id(op): op for op in walk(before)}
+    originals = {id(op) for op in walk(before)}
+
+    def looks(op: Any) -> str:
+        return f"{op.python(indent=0, print_depth=-1)} {[repr(inside.output) for inside in walk([op])]}"
+
     with tracectx(after):
-        lines = {"\n".join(op.python(indent=0, print_depth=-1)) for op in before.bound_symbols}
+        known = {looks(op) for op in before.bound_symbols}
         for op in after.bound_symbols:
-            if id(op) not in originals:
-                line = "\n".join(op.python(indent=0, print_depth=-1))
-                assert line not in lines, f"made anew without a change: {line}"
+            assert id(op) in originals or looks(op) not in known, f"made anew without a change: {looks(op)}"
 
 
 def compiled_traces(function: Any, *inputs: Any, **jit_options: Any) -> Any:

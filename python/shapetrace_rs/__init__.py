@@ -14,11 +14,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .errors import InternalError, ShapetraceError, ShapetraceWarning, UnsupportedVersionError
+from .errors import (
+    InternalError,
+    InvalidTraceError,
+    MissingReturnError,
+    ShapetraceError,
+    ShapetraceWarning,
+    UnsupportedVersionError,
+)
 from .install import enabled, install, installed, uninstall
 from .optimize import CallStatistics, dce, dce_bsyms, optimize
 from .options import OptimizeOptions
 from .report import CallRecord, Counters, Recording, counters, record_calls, record_stock_calls
+from .verifier import Finding, verify
 from .versions import check_versions, installed_version
 
 if TYPE_CHECKING:
@@ -28,7 +36,10 @@ __all__ = [
     "CallRecord",
     "CallStatistics",
     "Counters",
+    "Finding",
     "InternalError",
+    "InvalidTraceError",
+    "MissingReturnError",
     "OptimizeOptions",
     "OptimizeTransform",
     "Recording",
@@ -46,6 +57,7 @@ __all__ = [
     "record_calls",
     "record_stock_calls",
     "uninstall",
+    "verify",
 ]
 
 __version__ = installed_version("shapetrace-rs") or "0+unknown"

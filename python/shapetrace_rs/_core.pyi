@@ -80,6 +80,14 @@ class Optimizer:
     ) -> tuple[list[Any], CallStatistics]:
         """The bound symbols that are left, and what was done. Linear in their number."""
 
+    def verify(
+        self,
+        bound_symbols: Sequence[Any],
+        inputs: Any = None,
+        optimized: bool = False,
+    ) -> list[tuple[str, str, Any, str | None, Any]]:
+        """All that is wrong: kind, message, bound symbol, name of the value, owner of the scope."""
+
 def passes() -> list[tuple[str, str, list[str]]]:
     """The passes in their order: name, sentence, levels."""
 

@@ -45,8 +45,8 @@ _SCALAR_PRIMITIVES = frozenset(
 _EFFECTS_WITHOUT_A_TAG = ("ASSERT_TENSOR_METADATA", "ASSERT_COMPARE", "PACK_SETITEM")
 """thunder's primitives that define nothing, raise or write, and are not tagged for it."""
 
-_RANDOM_OPERATIONS = ("dropout", "multinomial_helper", "randn", "uniform")
-"""Operations of thunder's executors that draw random numbers and are not tagged for it."""
+_RANDOM_WITHOUT_A_TAG = ("dropout", "multinomial_helper", "randint", "randn", "uniform")
+"""Primitives of thunder, and operations of its executors, that draw random numbers and are not all tagged for it."""
 
 _LANGUAGES = ("thunder.torch", "thunder.clang", "thunder.numpy", "thunder.core")
 """Modules whose composites consist of their subsymbols and do nothing else."""
@@ -127,11 +127,11 @@ def symbol_facts(symbol: Any) -> tuple[str, int, str | None, bool]:
     is_composite_of_thunder = (
         symbol.executor is None and not symbol.is_prim and _module_name(symbol).startswith(_LANGUAGES)
     )
-    is_random_operation = symbol.executor is not None and symbol.name in _RANDOM_OPERATIONS
+    draws = (is_primitive_of_thunder or symbol.executor is not None) and symbol.name in _RANDOM_WITHOUT_A_TAG
     has_hidden_effect = is_primitive_of_thunder and symbol.id.name in _EFFECTS_WITHOUT_A_TAG
     facts = {
         EFFECT: op_tags.DONT_DCE in tags,
-        RANDOM: op_tags.RANDOM_OP in tags or symbol.id == "torch.nn.functional.dropout" or is_random_operation,
+        RANDOM: op_tags.RANDOM_OP in tags or symbol.id == "torch.nn.functional.dropout" or draws,
         IN_PLACE: op_tags.IN_PLACE in tags,
         PRIMITIVE: symbol.is_prim,
         FUSION: symbol.is_fusion,

@@ -13,7 +13,7 @@ from typing import Any
 
 from . import _core, _state, _thunder
 from ._core import CallStatistics
-from .errors import InvalidTraceError
+from .errors import InternalError, InvalidTraceError
 from .options import OptimizeOptions
 
 __all__ = ["CallStatistics", "dce", "dce_bsyms", "optimize", "run"]
@@ -92,8 +92,10 @@ def run(trace: Any, needed_proxies: set[Any] | None, options: OptimizeOptions) -
         The new trace, and the statistics of the call.
 
     Raises:
-        InvalidTraceError: What was passed is no trace, or a trace that cannot be optimized.
+        InvalidTraceError: What was passed is no trace, or a trace that cannot be optimized; with `strict`, also a
+            trace that the verifier finds broken.
         MissingReturnError: The trace has ops but no return, and `needed_proxies` is not given.
+        InternalError: The optimizer has a fault; with `strict`, also when the verifier finds one in its answer.
     """
     start_ns = time.perf_counter_ns()
     thunder_trace = _thunder.trace_module()
@@ -111,7 +113,22 @@ def run(trace: Any, needed_proxies: set[Any] | None, options: OptimizeOptions) -
     # thunder's tests and users look for this text.
     provenance = thunder_trace.TraceProvenance(f"Dead Code Elimination (took {milliseconds} milliseconds)")
     result.set_provenance(provenance)
+    if options.strict:
+        _check(trace, result, options)
     return result, statistics
+
+
+def _check(before: Any, after: Any, options: OptimizeOptions) -> None:
+    """Raise if a trace was broken when it came in, or is when it goes out."""
+    from .verifier import verify
+
+    for finding in verify(before):
+        op = None if finding.op is None else finding.op.sym.name
+        message = f"the trace was broken before it was optimized: {finding}"
+        raise InvalidTraceError(message, op, finding.value, "look at the pass that made the trace")
+    for finding in verify(after, optimized=options.level == "full"):
+        message = f"the optimizer broke the trace: {finding}"
+        raise InternalError(message)
 
 
 def optimizer(options: OptimizeOptions) -> _core.Optimizer:

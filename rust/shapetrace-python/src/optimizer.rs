@@ -11,11 +11,13 @@ use shapetrace_core::entity::Entity;
 use shapetrace_core::ir::{Op, OpStatus, Reason, ScalarOp, Scope};
 use shapetrace_core::passes::shape_arithmetic::rules;
 use shapetrace_core::passes::{Context, Level, Options, PASSES};
+use shapetrace_core::verifier::{verify_form, Form};
 
 use crate::apply::{fill_needed, Applier};
 use crate::equality::equal_bound_symbols;
 use crate::host::Host;
 use crate::layout::direct_reads_work;
+use crate::names::names;
 use crate::read::{literal, ReadOptions, Reader};
 
 /// What one call did.
@@ -62,6 +64,9 @@ impl CallStatistics {
         )
     }
 }
+
+/// Something that the verifier found.
+type Finding<'py> = (&'static str, String, Option<Bound<'py, PyAny>>, Option<String>, Option<Bound<'py, PyAny>>);
 
 /// Memory of one call, reused by the next.
 struct Workspace {
@@ -114,6 +119,32 @@ impl Optimizer {
     #[getter]
     fn direct(&self) -> bool {
         self.direct
+    }
+
+    /// Checks a sequence of bound symbols; all that is wrong, each as kind, message, bound symbol,
+    /// name of the value, and the bound symbol that owns the scope.
+    ///
+    /// `inputs` is what the sequence takes; without it, whatever nothing defines is an input.
+    /// `optimized` asks for the form that the optimizer leaves behind.
+    #[pyo3(signature = (bound_symbols, inputs=None, optimized=false))]
+    fn verify<'py>(
+        &self,
+        py: Python<'py>,
+        bound_symbols: &Bound<'py, PyAny>,
+        inputs: Option<&Bound<'py, PyAny>>,
+        optimized: bool,
+    ) -> PyResult<Vec<Finding<'py>>> {
+        let mut workspace = self.take_workspace();
+        let result = catch_unwind(AssertUnwindSafe(|| {
+            self.verify_in(py, &mut workspace.reader, bound_symbols, inputs, optimized)
+        }));
+        match result {
+            Ok(answer) => {
+                self.give_workspace_back(workspace);
+                answer
+            }
+            Err(panic) => Err(self.internal_error(py, panic.as_ref())),
+        }
     }
 
     /// Optimizes a sequence of bound symbols.
@@ -172,6 +203,33 @@ impl Optimizer {
         }
     }
 
+    fn verify_in<'py>(
+        &self,
+        py: Python<'py>,
+        reader: &mut Reader,
+        bound_symbols: &Bound<'py, PyAny>,
+        inputs: Option<&Bound<'py, PyAny>>,
+        optimized: bool,
+    ) -> PyResult<Vec<Finding<'py>>> {
+        let options = ReadOptions { full: true, output: None, needed: None, effects: None, inputs };
+        let program = reader.read(&self.host, bound_symbols, &options)?;
+        let form = if optimized { Form::Optimized } else { Form::Traced };
+        let bound_symbol = |op: Op| reader.reading.bound_symbols[op.index()].bind(py).clone();
+        let mut findings = Vec::new();
+        for error in verify_form(&program, form) {
+            let value = match error.value {
+                Some(value) => {
+                    Some(reader.reading.proxies[value.index()].bind(py).getattr(&names(py).name)?.extract::<String>()?)
+                }
+                None => None,
+            };
+            let owner = program.scope_owner(error.scope).map(bound_symbol);
+            findings.push((error.kind.name(), error.kind.to_string(), error.op.map(bound_symbol), value, owner));
+        }
+        reader.recycle(program);
+        Ok(findings)
+    }
+
     fn run_in<'py>(
         &self,
         py: Python<'py>,
@@ -184,7 +242,7 @@ impl Optimizer {
         let Workspace { reader, context } = workspace;
         let effects = self.effects.as_ref().map(|effects| effects.bind(py));
         let full = self.level == Level::Full;
-        let options = ReadOptions { full, output, needed, effects };
+        let options = ReadOptions { full, output, needed, effects, inputs: None };
         let program = reader.read(&self.host, bound_symbols, &options)?;
         if !reader.reading.has_return && output.is_none() && needed.is_none() && program.op_count() > 0 {
             let message = "the trace has no return, so nothing says which values are needed";

@@ -16,6 +16,7 @@ use pyo3::types::{PyBool, PyFloat, PyInt, PyList, PySet, PyString, PyTuple, PyTy
 use pyo3::PyTypeInfo;
 use rustc_hash::FxHashMap;
 use shapetrace_core::entity::{Entity, PackedOption};
+use shapetrace_core::error::BuildError;
 use shapetrace_core::ir::{
     Number, NumberType, Op, OpFlags, Operand, Program, ProgramBuilder, ScalarOp, Symbol, SymbolData, SymbolFlags,
     Value, ValueKind,
@@ -140,6 +141,8 @@ pub(crate) struct ReadOptions<'a, 'py> {
     pub(crate) needed: Option<&'a Bound<'py, PySet>>,
     /// The user's predicate on bound symbols.
     pub(crate) effects: Option<&'a Bound<'py, PyAny>>,
+    /// What the list takes, if that is to be checked.
+    pub(crate) inputs: Option<&'a Bound<'py, PyAny>>,
 }
 
 /// What one call reads with.
@@ -218,13 +221,20 @@ impl Reader {
             builder.output(value).map_err(invalid)?;
         }
         if let Some(output) = options.output {
-            self.mark_outputs(host, &mut builder, output)?;
+            self.mark(host, &mut builder, output, ProgramBuilder::output)?;
+        }
+        if let Some(inputs) = options.inputs {
+            // One input that nothing uses says that inputs are declared, even if there are none.
+            let unused = builder.value(ValueKind::Other).map_err(invalid)?;
+            self.reading.proxies.push(py.None());
+            builder.input(unused).map_err(invalid)?;
+            self.mark(host, &mut builder, inputs, ProgramBuilder::input)?;
         }
         if let Some(needed) = options.needed {
             for variable in needed.iter() {
                 // The set holds `Variable`s; a name that the trace does not know keeps nothing.
                 let proxy = variable.getattr("proxy").unwrap_or(variable);
-                self.mark_outputs(host, &mut builder, &proxy)?;
+                self.mark(host, &mut builder, &proxy, ProgramBuilder::output)?;
             }
         }
         if options.full && builder.has_numbers() {
@@ -480,18 +490,25 @@ impl Reader {
         Ok(index)
     }
 
-    fn mark_outputs(&mut self, host: &Host, builder: &mut ProgramBuilder, output: &Bound<'_, PyAny>) -> PyResult<()> {
+    /// Marks the values of a structure, those that the program has, in the builder.
+    fn mark(
+        &mut self,
+        host: &Host,
+        builder: &mut ProgramBuilder,
+        structure: &Bound<'_, PyAny>,
+        mark: fn(&mut ProgramBuilder, Value) -> Result<(), BuildError>,
+    ) -> PyResult<()> {
         let Self { types, walk, reading, .. } = self;
-        let mut mark = Slowly(|leaf: &Bound<'_, PyAny>, class: Option<ProxyClass>| {
+        let mut on_leaf = Slowly(|leaf: &Bound<'_, PyAny>, class: Option<ProxyClass>| {
             if let Some(class) = class {
                 if let Some(value) = reading.find(leaf, class)? {
-                    builder.output(value).map_err(invalid)?;
+                    mark(builder, value).map_err(invalid)?;
                 }
             }
             Ok(())
         });
-        // SAFETY: `output` is our own.
-        let result = unsafe { walk.leaves(output.py(), types, host, output.as_ptr(), true, &mut mark) };
+        // SAFETY: `structure` is our own.
+        let result = unsafe { walk.leaves(structure.py(), types, host, structure.as_ptr(), true, &mut on_leaf) };
         walk.release();
         result
     }

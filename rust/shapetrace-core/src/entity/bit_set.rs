@@ -26,6 +26,14 @@ impl BitSet {
         new
     }
 
+    /// Takes `index` out, if it is there.
+    #[inline]
+    pub fn remove(&mut self, index: usize) {
+        if let Some(word) = self.words.get_mut(index / 64) {
+            *word &= !(1 << (index % 64));
+        }
+    }
+
     /// Whether `index` is in the set; indices out of range are not.
     #[inline]
     pub fn contains(&self, index: usize) -> bool {
@@ -54,6 +62,10 @@ mod tests {
         assert!(set.is_empty());
         assert!(set.insert(0) && set.insert(64) && set.insert(129));
         assert!(!set.insert(64), "a second insert is not new");
+        assert_eq!(set.len(), 3);
+        set.remove(64);
+        set.remove(100_000);
+        assert!(set.insert(64), "what was taken out is new again");
         assert!(set.contains(129) && !set.contains(128) && !set.contains(100_000));
         set.reset(10);
         assert!(set.is_empty() && !set.contains(0));

@@ -65,6 +65,8 @@ pub struct Rewrite {
     pub scalar: ScalarOp,
     /// From what; already with the names that are in force afterwards.
     pub operands: [Operand; 2],
+    /// Whether it is known that the operands are at hand where the op is.
+    pub(crate) settled: bool,
 }
 
 /// The answer of the optimizer.

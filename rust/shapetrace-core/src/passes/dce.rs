@@ -29,17 +29,23 @@ pub(super) struct DeadCode {
     capture_ranges: Vec<(u32, u32)>,
     /// With `keep_shape_numbers`: the numbers in the shapes of tensors, sorted by tensor.
     shape_numbers: Vec<(Value, Value)>,
+    /// Whether positions of queries that nothing reads are dropped.
+    drop_positions: bool,
 }
 
 impl DeadCode {
+    /// Runs the pass. Positions of queries are dropped only on demand: as long as names may still
+    /// change, a position that nothing reads may be the first name of a dimension.
     pub(super) fn run(
         &mut self,
         program: &Program,
         effects: &Effects,
         first: &FirstProducers,
         options: &Options,
+        drop_positions: bool,
         edits: &mut EditList,
     ) {
+        self.drop_positions = drop_positions;
         self.live.reset(program.value_count());
         self.captures.clear();
         self.capture_ranges.clear();
@@ -106,7 +112,7 @@ impl DeadCode {
             let seen = self.live_order.len();
             let needed = keep_all || effects.has_effect(op) || self.defines_live(program, first, edits, op);
             if needed {
-                if drop_positions && effects.may_merge(op) {
+                if self.drop_positions && !keep_all && effects.may_merge(op) {
                     shape_queries::drop_dead_positions(program, edits, op, |value| self.live.contains(value.index()));
                 }
                 self.keep(program, first, edits, op);

@@ -10,10 +10,10 @@
 //! Ops that are removed already define nothing, and neither do slots that are dropped.
 //!
 //! Candidate rewrites are settled here as well, for this is where it is known what a scope has
-//! defined so far: one whose operands are not at hand is dropped.
+//! defined or read so far: one whose operands are not at hand is dropped.
 
 use crate::entity::{BitSet, Entity, StampMap};
-use crate::ir::{EditList, Op, Operand, Program, Scope, SymbolFlags, Value};
+use crate::ir::{EditList, Op, Operand, Program, Rewrite, SymbolFlags};
 
 /// Memory and answer of the pass.
 #[derive(Debug, Default)]
@@ -26,14 +26,16 @@ pub(super) struct FirstProducers {
     pub(super) conflicts: Vec<Op>,
     defined: StampMap,
     read_by_op: StampMap,
+    /// What the ops of the scope so far read: it was there, wherever it comes from.
+    read: StampMap,
 }
 
 /// Up to this many pairs of a result and an operand are compared one by one.
 const SCAN_LIMIT: usize = 64;
 
 impl FirstProducers {
-    /// Runs the pass. `is_input` tells whether nothing at all in the program defines a value.
-    pub(super) fn run(&mut self, program: &Program, is_input: impl Fn(Value) -> bool, edits: &mut EditList) {
+    /// Runs the pass.
+    pub(super) fn run(&mut self, program: &Program, edits: &mut EditList) {
         self.definitions.reset(program.result_count());
         self.handed_back.reset(program.result_count());
         self.conflicts.clear();
@@ -41,8 +43,16 @@ impl FirstProducers {
         let mut rewrites = std::mem::take(&mut edits.rewrites);
         let mut settled = 0;
         let mut next_rewrite = 0;
+        let is_open = |rewrite: &Rewrite| !rewrite.settled;
+        let any_open = rewrites.iter().any(is_open);
+        if any_open {
+            self.read.reset(program.value_count());
+        }
         for scope in program.scopes() {
             self.defined.clear();
+            if any_open {
+                self.read.clear();
+            }
             if let Some(owner) = program.scope_owner(scope) {
                 for value in program.operand_values(owner) {
                     if let Some(value) = edits.current(value) {
@@ -59,12 +69,17 @@ impl FirstProducers {
                     next_rewrite += 1;
                     let at_hand = |operand: &Operand| {
                         operand.value().is_none_or(|value| {
-                            self.defined.contains(value.index()) || (scope == Scope::TOP && is_input(value))
+                            self.defined.contains(value.index()) || self.read.contains(value.index())
                         })
                     };
-                    if rewrite.operands.iter().all(at_hand) {
-                        rewrites[settled] = rewrite;
+                    if rewrite.settled || rewrite.operands.iter().all(at_hand) {
+                        rewrites[settled] = Rewrite { settled: true, ..rewrite };
                         settled += 1;
+                    }
+                }
+                if any_open {
+                    for value in edits.current_operands(program, op) {
+                        self.read.insert(value.index(), 0);
                     }
                 }
                 self.visit(program, edits, op);

@@ -112,7 +112,9 @@ pub static PASSES: &[Pass] = &[
             let state = &mut *run.state;
             let found = state.shape_arithmetic.run(run.program, &state.effects, run.options, &mut state.edits);
             state.progress.renamed = found.renamed;
-            state.progress.is_idle = !found.renamed && !found.proposed && !state.progress.relaxed;
+            // The second round must run to drop positions of queries.
+            let waits = found.has_queries && state.progress.round == 1;
+            state.progress.is_idle = !found.renamed && !found.proposed && !state.progress.relaxed && !waits;
         },
     },
     Pass {
@@ -122,8 +124,7 @@ pub static PASSES: &[Pass] = &[
         rounds: Rounds::All,
         run: |run| {
             let state = &mut *run.state;
-            let (first, arithmetic) = (&mut state.first_producers, &state.shape_arithmetic);
-            first.run(run.program, |value| arithmetic.is_input(value), &mut state.edits);
+            state.first_producers.run(run.program, &mut state.edits);
         },
     },
     Pass {
@@ -145,7 +146,8 @@ pub static PASSES: &[Pass] = &[
         run: |run| {
             let state = &mut *run.state;
             let first = &state.first_producers;
-            state.dead_code.run(run.program, &state.effects, first, run.options, &mut state.edits);
+            let drop_positions = state.progress.round > 0;
+            state.dead_code.run(run.program, &state.effects, first, run.options, drop_positions, &mut state.edits);
         },
     },
     Pass {

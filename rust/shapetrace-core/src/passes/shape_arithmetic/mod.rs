@@ -10,7 +10,9 @@
 //! written, and in the shapes that tensors carry. A scope that defined `i7` for itself defines
 //! `i0` for itself afterwards, so no scope comes to use what it cannot see.
 //!
-//! **Some names must stay:** those of program inputs and outputs, of what a fusion touches (its
+//! **Some names must stay:** those of program inputs (a number that is used where neither its scope
+//! nor one around has defined it, whatever defines it later or elsewhere) and outputs, of what a
+//! fusion touches (its
 //! callable was compiled with them), of what an op makes that is not understood here, and of
 //! numbers in the shapes of tensors that must stay themselves. Of several names the first that
 //! must stay wins, else the first that was defined; two that must stay both stay.
@@ -41,6 +43,18 @@ pub(super) struct Found {
     pub(super) renamed: bool,
     /// There are candidate rewrites.
     pub(super) proposed: bool,
+    /// There are queries.
+    pub(super) has_queries: bool,
+}
+
+/// A scope that is being walked.
+#[derive(Clone, Copy, Debug)]
+struct OpenScope {
+    next: u32,
+    end: u32,
+    in_fusion: bool,
+    /// Where the values that it defines start in the order of all visible ones.
+    visible_start: u32,
 }
 
 /// Memory of the pass, reused between programs.
@@ -53,9 +67,10 @@ pub(super) struct ShapeArithmetic {
     pinned: BitSet,
     /// What the ops that are there define.
     defined: BitSet,
-    /// What any op of the program defines, there or not.
-    ever_defined: BitSet,
-    stack: Vec<(u32, u32, bool)>,
+    /// What the scopes that are being walked define, and what to take out when one is left.
+    visible: BitSet,
+    visible_order: Vec<Value>,
+    stack: Vec<OpenScope>,
     representatives: Vec<PackedOption<Value>>,
     rewrites: Vec<(Op, Node, Node)>,
 }
@@ -70,35 +85,22 @@ impl ShapeArithmetic {
         edits: &mut EditList,
     ) -> Found {
         self.rewrites.clear();
-        if !program.has_numbers() || !Self::has_work(program, edits) {
+        let kept = || program.ops().filter(|&op| edits.is_kept(op));
+        let has_queries = program.has_numbers() && kept().any(|op| program.shape_query(op).is_some());
+        let has_work = has_queries || (program.has_numbers() && kept().any(|op| program.symbol(op).scalar.is_some()));
+        if !has_work {
             return Found::default();
         }
         let view = View { program, edits };
         self.numbering.reset(program.value_count(), options.floor_division);
         self.pinned.reset(program.value_count());
         self.defined.reset(program.value_count());
-        self.ever_defined.reset(program.value_count());
-        for value in program.ops().flat_map(|op| program.result_values(op)) {
-            self.ever_defined.insert(value.index());
-        }
         self.find_synonyms(view, effects);
         self.number(view, effects);
         self.pin_the_rest(view);
         let renamed = self.choose_names(program, edits);
         let proposed = self.propose_rewrites(edits);
-        Found { renamed, proposed }
-    }
-
-    /// Whether nothing in the program of the last run defines a value. Without numbers nothing
-    /// asks, and the answer is yes.
-    pub(super) fn is_input(&self, value: Value) -> bool {
-        !self.ever_defined.contains(value.index())
-    }
-
-    /// Whether there is any query or arithmetic.
-    fn has_work(program: &Program, edits: &EditList) -> bool {
-        let is_work = |op| program.shape_query(op).is_some() || program.symbol(op).scalar.is_some();
-        program.ops().any(|op| is_work(op) && edits.is_kept(op))
+        Found { renamed, proposed, has_queries }
     }
 
     /// Two queries of one tensor, or a query and the shape that the tensor carries, may give one
@@ -150,27 +152,50 @@ impl ShapeArithmetic {
     /// Walks the program in the order of its text, each op before what is inside it.
     fn number(&mut self, view: View<'_>, effects: &Effects) {
         let program = view.program;
-        let range = |scope: Scope, in_fusion: bool| {
-            let range = program.scope_range(scope);
-            (range.start as u32, range.end as u32, in_fusion)
-        };
+        self.visible.reset(program.value_count());
+        self.visible_order.clear();
         self.stack.clear();
-        self.stack.push(range(Scope::TOP, false));
-        while let Some((next, end, in_fusion)) = self.stack.last_mut() {
-            if next == end {
+        self.open(program, Scope::TOP, false);
+        while let Some(current) = self.stack.last_mut() {
+            if current.next == current.end {
+                let visible_start = current.visible_start as usize;
+                for value in self.visible_order.drain(visible_start..) {
+                    self.visible.remove(value.index());
+                }
                 self.stack.pop();
+                if let Some(around) = self.stack.last() {
+                    // What the owner makes is there behind it, not inside it.
+                    self.make_visible(view.result_values(Op::from_index(around.next as usize - 1)));
+                }
                 continue;
             }
-            let op = Op::from_index(*next as usize);
-            *next += 1;
+            let op = Op::from_index(current.next as usize);
+            current.next += 1;
             if !view.edits.is_kept(op) {
                 continue;
             }
             let is_fusion = program.symbol_flags(op).contains(SymbolFlags::FUSION);
-            let pin_all = *in_fusion || is_fusion;
+            let pin_all = current.in_fusion || is_fusion;
             self.number_op(view, effects, op, pin_all);
             if let Some(scope) = program.op_scope(op) {
-                self.stack.push(range(scope, pin_all));
+                self.open(program, scope, pin_all);
+                self.make_visible(view.operand_values(op));
+            } else {
+                self.make_visible(view.result_values(op));
+            }
+        }
+    }
+
+    fn open(&mut self, program: &Program, scope: Scope, in_fusion: bool) {
+        let range = program.scope_range(scope);
+        let visible_start = self.visible_order.len() as u32;
+        self.stack.push(OpenScope { next: range.start as u32, end: range.end as u32, in_fusion, visible_start });
+    }
+
+    fn make_visible(&mut self, values: impl Iterator<Item = Value>) {
+        for value in values {
+            if self.visible.insert(value.index()) {
+                self.visible_order.push(value);
             }
         }
     }
@@ -180,8 +205,11 @@ impl ShapeArithmetic {
         // A number that is read before anything defined it is an input, of unknown sign: that a
         // tensor later turns out to have it as a dimension says nothing of what came before.
         for value in view.operand_values(op) {
-            if program.value_kind(value).is_number() && !self.defined.contains(value.index()) {
-                self.read(program, value);
+            if program.value_kind(value).is_number() && !self.visible.contains(value.index()) {
+                self.pinned.insert(value.index());
+                if !self.defined.contains(value.index()) {
+                    self.read(program, value);
+                }
             }
         }
         for value in view.result_values(op) {
@@ -249,7 +277,7 @@ impl ShapeArithmetic {
 
     fn pin_the_rest(&mut self, view: View<'_>) {
         let program = view.program;
-        for &value in program.outputs().iter().chain(program.pinned()) {
+        for &value in program.outputs().iter().chain(program.pinned()).chain(program.inputs()) {
             self.pinned.insert(value.index());
         }
         for value in program.values() {
@@ -347,7 +375,7 @@ impl ShapeArithmetic {
                 }
             });
             if let (Some(Some(a)), Some(Some(b))) = (operands.next(), operands.next()) {
-                edits.rewrites.push(Rewrite { op, scalar: ScalarOp::FloorDiv, operands: [a, b] });
+                edits.rewrites.push(Rewrite { op, scalar: ScalarOp::FloorDiv, operands: [a, b], settled: false });
             }
         }
         let proposed = edits.rewrites.len() > before;
