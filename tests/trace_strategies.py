@@ -117,7 +117,7 @@ class _Writer:
         return op
 
     def write(self, lines: int) -> None:
-        names = list(FEATURES)
+        names = [*FEATURES, *["composite"] * 4]
         for _ in range(lines):
             name = self.pick(names)
             before = len(self.ops)
@@ -260,7 +260,7 @@ def composite(w: _Writer) -> None:
         return
     given = [value for value in (w.some() for _ in range(w.draw(st.integers(0, 3)))) if value is not None]
     inner = _Writer(w.draw, w.state, [], list({id(value): value for value in given}.values()), w.depth + 1)
-    inner.write(w.draw(st.integers(0, 4)))
+    inner.write(w.draw(st.integers(0, 6)))
     results = [value for value in (inner.some() for _ in range(w.draw(st.integers(0, 2)))) if value is not None]
     fields = {"is_fusion": True} if w.chance(10) else {}
     if fields:
@@ -340,7 +340,7 @@ def traces(draw: Any, *, well_formed: bool = False) -> Drawn:
         if not well_formed and writer.chance(10):
             state.features.add("an undefined value")
             writer.values.append(tensor("undefined"))
-        writer.write(draw(st.integers(0, 9)))
+        writer.write(draw(st.integers(0, 12)))
         trace.args = tuple(inputs)
         returned = [writer.some() for _ in range(draw(st.integers(0, 3)))]
         if not returned:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import importlib
 import os
 import warnings
@@ -211,14 +212,20 @@ def structure(value: Any) -> Any:
 
 
 def copied(trace: Any) -> Any:
-    """A copy with bound symbols of its own, for passes that edit what they are given."""
-    copy = from_trace(trace)
-    copy.bound_symbols = type(trace.bound_symbols)(_copied_op(op) for op in trace.bound_symbols)
-    return copy
+    """A copy with bound symbols of its own, for passes that edit what they are given.
 
+    What was one object is one object: thunder's pass compares bound symbols, and some are equal to themselves alone.
+    """
+    made: dict[int, Any] = {}
 
-def _copied_op(op: Any) -> Any:
-    return op.from_bsym(subsymbols=[_copied_op(inside) for inside in op.subsymbols])
+    def copy(op: Any) -> Any:
+        if id(op) not in made:
+            made[id(op)] = op.from_bsym(subsymbols=[copy(inside) for inside in op.subsymbols])
+        return made[id(op)]
+
+    result = from_trace(trace)
+    result.bound_symbols = type(trace.bound_symbols)(copy(op) for op in trace.bound_symbols)
+    return result
 
 
 def undefined_uses(trace: Any) -> set[tuple[str, ...]]:
@@ -245,6 +252,23 @@ def undefined_uses(trace: Any) -> set[tuple[str, ...]]:
                 handed = {proxy.name for proxy in op.flat_proxy_args}
                 pending.append(((*path, op.sym.name), list(op.subsymbols), handed))
     return found
+
+
+# Running numbers.
+
+
+@functools.cache
+def python_function(primitive: Any) -> Callable[..., Any]:
+    """What thunder's executor for Python calls for a primitive."""
+    from thunder.executors import pythonex
+
+    operation = pythonex.ex.implmap[primitive].symbol
+    if operation._bind_postprocess is not None:
+        holder = operation.bind(output=None)
+        if holder._call_ctx:
+            (function,) = holder._call_ctx.values()
+            return function
+    return getattr(operation.module, operation.name)
 
 
 # Optimizing.

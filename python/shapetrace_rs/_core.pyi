@@ -91,5 +91,11 @@ class Optimizer:
 def passes() -> list[tuple[str, str, list[str]]]:
     """The passes in their order: name, sentence, levels."""
 
+def rules() -> list[tuple[str, list[str], str]]:
+    """The rules of the shape arithmetic: name, operations, condition."""
+
+def reasons() -> list[str]:
+    """The reasons for which an op is removed, in the order of reports."""
+
 def evaluate_scalar(name: str, a: Any, b: Any, /) -> Any:
     """The result of scalar arithmetic on literals as the optimizer computes it; `None` where it does not."""

@@ -23,9 +23,10 @@ use checks::{check, round_trip, Setting};
 use libtest_mimic::{Arguments, Failed, Trial};
 use shapetrace_core::entity::Entity;
 use shapetrace_core::ir::{OpStatus, Program, Reason};
+use shapetrace_core::passes::shape_arithmetic::rules::RULES;
 use shapetrace_core::passes::{Level, Options};
 use shapetrace_core::text::{op_lines, parse_all, print, Parsed};
-use shapetrace_core::verifier::{verify_form, Form};
+use shapetrace_core::verifier::{verify_form, Form, VerifyErrorKind};
 
 fn main() {
     let arguments = Arguments::from_args();
@@ -40,7 +41,34 @@ fn main() {
         let name = path.strip_prefix(&root).expect("found below the root").with_extension("");
         Trial::test(name.display().to_string().replace('\\', "/"), move || run_file(&path, bless).map_err(Failed::from))
     });
-    libtest_mimic::run(&arguments, trials.collect()).exit();
+    let mut trials: Vec<Trial> = trials.collect();
+    trials.push(Trial::test("everything has an example", move || every_word_is_used(&root).map_err(Failed::from)));
+    libtest_mimic::run(&arguments, trials).exit();
+}
+
+/// Every reason, every rule of the arithmetic and every error of the verifier is in some file.
+fn every_word_is_used(root: &Path) -> Result<(), String> {
+    let directory = |name: &str| {
+        let sources = entries(&root.join(name)).into_iter().map(std::fs::read_to_string);
+        sources.collect::<Result<String, _>>().map_err(|error| error.to_string())
+    };
+    let reasons = Reason::ALL.iter().filter(|&&reason| reason != Reason::InsideRemoved);
+    let reasons = reasons.map(|reason| format!("; removed: {}", reason.name()));
+    let rules = RULES.iter().map(|rule| format!("; {}: ", rule.name));
+    let errors = VerifyErrorKind::ALL.iter().map(|kind| format!("error: {}", kind.name()));
+    let passes = ["dce", "duplicates", "queries", "arithmetic", "noop"].map(directory);
+    let passes = passes.into_iter().collect::<Result<String, String>>()?;
+    let (arithmetic, verify) = (directory("arithmetic")?, directory("verify")?);
+    let missing: Vec<String> = reasons
+        .filter(|word| !passes.contains(word))
+        .chain(rules.filter(|word| !arithmetic.contains(word)))
+        .chain(errors.filter(|word| !verify.contains(word)))
+        .collect();
+    if missing.is_empty() {
+        Ok(())
+    } else {
+        Err(format!("no file has an example of {missing:?}"))
+    }
 }
 
 fn entries(directory: &Path) -> Vec<PathBuf> {

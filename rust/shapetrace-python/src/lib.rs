@@ -16,7 +16,7 @@ use pyo3::prelude::*;
 #[pymodule]
 mod _core {
     #[pymodule_export]
-    use crate::optimizer::{evaluate_scalar, passes, CallStatistics, Optimizer};
+    use crate::optimizer::{evaluate_scalar, passes, reasons, rules, CallStatistics, Optimizer};
 
     use super::{PyModule, PyModuleMethods, PyResult};
     use pyo3::Bound;

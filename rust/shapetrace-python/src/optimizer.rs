@@ -9,7 +9,7 @@ use pyo3::types::{PyDict, PyList, PySet};
 use shapetrace_core::analysis::effects::is_opaque;
 use shapetrace_core::entity::Entity;
 use shapetrace_core::ir::{Op, OpStatus, Reason, ScalarOp, Scope};
-use shapetrace_core::passes::shape_arithmetic::rules;
+use shapetrace_core::passes::shape_arithmetic::rules as arithmetic;
 use shapetrace_core::passes::{Context, Level, Options, PASSES};
 use shapetrace_core::verifier::{verify_form, Form};
 
@@ -331,6 +331,21 @@ pub(crate) fn passes() -> Vec<(&'static str, &'static str, Vec<&'static str>)> {
     PASSES.iter().map(|pass| (pass.name, pass.description, pass.levels.iter().map(level_name).collect())).collect()
 }
 
+/// The rules of the shape arithmetic: name, operations, condition.
+#[pyfunction]
+pub(crate) fn rules() -> Vec<(&'static str, Vec<&'static str>, &'static str)> {
+    arithmetic::RULES
+        .iter()
+        .map(|rule| (rule.name, rule.ops.iter().map(|op| op.name()).collect(), rule.condition))
+        .collect()
+}
+
+/// The reasons for which an op is removed, in the order of reports.
+#[pyfunction]
+pub(crate) fn reasons() -> Vec<&'static str> {
+    Reason::ALL.iter().map(|reason| reason.name()).collect()
+}
+
 /// What the optimizer takes the result of scalar arithmetic on literals to be; none where it does
 /// not compute. For tests against Python's own arithmetic.
 #[pyfunction]
@@ -345,7 +360,7 @@ pub(crate) fn evaluate_scalar(
         return Err(pyo3::exceptions::PyValueError::new_err(format!("no scalar operation is called {name:?}")));
     };
     let (Some(a), Some(b)) = (literal(a), literal(b)) else { return Ok(None) };
-    Ok(match rules::evaluate(op, a, b) {
+    Ok(match arithmetic::evaluate(op, a, b) {
         Some(Number::Bool(flag)) => Some(flag.into_pyobject(py)?.to_owned().into_any().unbind()),
         Some(Number::Int(int)) => Some(int.into_pyobject(py)?.into_any().unbind()),
         Some(Number::Float(float)) => Some(float.into_pyobject(py)?.into_any().unbind()),

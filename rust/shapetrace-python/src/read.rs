@@ -96,13 +96,23 @@ impl NameKey {
     }
 }
 
+/// Empties a map. Clearing takes time linear in the capacity, so one large trace must not make
+/// every small one behind it pay: then the memory is given back instead.
+fn clear<K, V>(map: &mut FxHashMap<K, V>) {
+    if map.capacity() > 1024 && map.capacity() / 16 > map.len() {
+        *map = FxHashMap::default();
+    } else {
+        map.clear();
+    }
+}
+
 impl Reading {
     fn clear(&mut self) {
         self.bound_symbols.clear();
         self.proxies.clear();
         self.others.clear();
-        self.value_of_proxy.clear();
-        self.value_of_name.clear();
+        clear(&mut self.value_of_proxy);
+        clear(&mut self.value_of_name);
         self.has_return = false;
         self.opaque_literals = 0;
     }
@@ -213,6 +223,7 @@ impl Reader {
         call.builder.open_top_scope().map_err(invalid)?;
         self.read_scope(&mut call, bound_symbols, true)?;
         while let Some((owner, subsymbols)) = call.pending.pop() {
+            self.ask_for_scopes(&call);
             call.builder.open_scope(owner).map_err(invalid)?;
             self.read_scope(&mut call, &subsymbols, false)?;
         }
@@ -302,6 +313,36 @@ impl Reader {
                     for part in [args, kwargs, output, subsymbols, tags] {
                         prefetch(part.cast());
                     }
+                }
+            }
+        }
+    }
+
+    /// Asks for the memory of the scopes that come next: most have one or two ops, too few to
+    /// look ahead inside them.
+    #[inline]
+    fn ask_for_scopes(&self, call: &Call<'_, '_>) {
+        if self.layout.is_none() {
+            return;
+        }
+        let first_item = |back: usize| {
+            let (_, list) = call.pending.get(call.pending.len().checked_sub(back)?)?;
+            let list = list.as_ptr();
+            // SAFETY: the list is alive, is a list and has an item.
+            unsafe {
+                let is_usual = ffi::PyList_CheckExact(list) != 0 && ffi::PyList_GET_SIZE(list) > 0;
+                is_usual.then(|| ffi::PyList_GET_ITEM(list, 0))
+            }
+        };
+        if let Some(item) = first_item(4) {
+            prefetch(item.cast::<u8>().wrapping_sub(32));
+            prefetch(item.cast());
+        }
+        if let Some(item) = first_item(2) {
+            // SAFETY: the item is alive; its class is looked at first.
+            unsafe {
+                if ffi::Py_TYPE(item).cast() == call.host.bound_symbol.as_ptr() {
+                    Layout::<FIELDS>::prefetch_values(item);
                 }
             }
         }

@@ -20,11 +20,11 @@ pub trait Entity: Copy + Eq {
 
 /// Declares an entity id whose `Display` is its spelling in messages: a prefix and the index.
 macro_rules! entity {
-    ($(#[$doc:meta])* $name:ident, $prefix:literal) => {
+    ($(#[$doc:meta])* $visibility:vis $name:ident, $prefix:literal) => {
         $(#[$doc])*
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[repr(transparent)]
-        pub struct $name(u32);
+        $visibility struct $name(u32);
 
         impl $crate::entity::Entity for $name {
             #[inline]

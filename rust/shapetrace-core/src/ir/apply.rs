@@ -100,10 +100,7 @@ impl<'a> Writer<'a> {
         let (before, edits) = (self.before, self.edits);
         let mut symbol = before.symbol_id(op);
         let mut flags = before.flags(op);
-        if !edits.is_changed(op) {
-            before.operands(op).iter().for_each(|&operand| self.push_unchanged(operand));
-            before.results(op).iter().for_each(|&result| self.builder.push_result(result));
-        } else {
+        if edits.is_changed(op) {
             if let Some(rewrite) = edits.rewrite(op) {
                 symbol = self.rewritten[&rewrite.scalar];
                 for &operand in &rewrite.operands {
@@ -127,6 +124,9 @@ impl<'a> Writer<'a> {
                 }
                 self.builder.push_result(current.into());
             }
+        } else {
+            before.operands(op).iter().for_each(|&operand| self.push_unchanged(operand));
+            before.results(op).iter().for_each(|&result| self.builder.push_result(result));
         }
         self.ops[op.index()] = self.builder.finish_op(symbol, flags).expect("ids of the program before").into();
     }

@@ -4,25 +4,25 @@ use crate::entity::{entity, Entity};
 
 entity! {
     /// One op: an application of a symbol to operands. thunder calls it a bound symbol.
-    Op, "op"
+    pub Op, "op"
 }
 entity! {
     /// One value: everything that goes by one name. thunder calls it a proxy.
-    Value, "v"
+    pub Value, "v"
 }
 entity! {
     /// One list of ops: the top level, or what one op does inside. MLIR calls it a region that
     /// is isolated from above: its ops use what the owner of the scope takes, and what the scope
     /// itself defined before.
-    Scope, "scope"
+    pub Scope, "scope"
 }
 entity! {
     /// What an op applies: a primitive, a composite or an executor's operation.
-    Symbol, "sym"
+    pub Symbol, "sym"
 }
 entity! {
     /// A literal number, interned.
-    Constant, "c"
+    pub Constant, "c"
 }
 
 impl Scope {

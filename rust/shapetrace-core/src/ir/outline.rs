@@ -90,6 +90,9 @@ impl OutlineBuilder {
     ///
     /// # Errors
     /// As [`ProgramBuilder::op`] and [`ProgramBuilder::finish`].
+    ///
+    /// # Panics
+    /// Never: each op is given to the builder once, and an owner before its scope.
     pub fn finish(mut self) -> Result<(Program, Vec<Op>), BuildError> {
         while self.close_scope() {}
         let Self { mut builder, ops, operands, results, .. } = self;

@@ -64,7 +64,7 @@ impl Number {
     fn key(self) -> (u8, u64) {
         match self {
             Self::Bool(b) => (0, u64::from(b)),
-            Self::Int(i) => (1, i.cast_unsigned()),
+            Self::Int(i) => (1, u64::from_ne_bytes(i.to_ne_bytes())),
             Self::Float(f) => (2, f.to_bits()),
             Self::Type(t) => (3, t as u64),
             Self::Opaque(o) => (4, u64::from(o)),

@@ -41,7 +41,7 @@ impl DeadCode {
         program: &Program,
         effects: &Effects,
         first: &FirstProducers,
-        options: &Options,
+        options: Options,
         drop_positions: bool,
         edits: &mut EditList,
     ) {

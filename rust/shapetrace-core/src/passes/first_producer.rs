@@ -78,7 +78,9 @@ impl FirstProducers {
                     }
                 }
                 if any_open {
-                    for value in edits.current_operands(program, op) {
+                    let rewrite = rewrites[..settled].last().filter(|rewrite| rewrite.op == op);
+                    let operands = rewrite.map_or(program.operands(op), |rewrite| &rewrite.operands);
+                    for value in operands.iter().filter_map(|operand| edits.current(operand.value()?)) {
                         self.read.insert(value.index(), 0);
                     }
                 }

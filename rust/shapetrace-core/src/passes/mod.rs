@@ -110,7 +110,7 @@ pub static PASSES: &[Pass] = &[
         rounds: Rounds::Later,
         run: |run| {
             let state = &mut *run.state;
-            let found = state.shape_arithmetic.run(run.program, &state.effects, run.options, &mut state.edits);
+            let found = state.shape_arithmetic.run(run.program, &state.effects, *run.options, &mut state.edits);
             state.progress.renamed = found.renamed;
             // The second round must run to drop positions of queries.
             let waits = found.has_queries && state.progress.round == 1;
@@ -147,7 +147,7 @@ pub static PASSES: &[Pass] = &[
             let state = &mut *run.state;
             let first = &state.first_producers;
             let drop_positions = state.progress.round > 0;
-            state.dead_code.run(run.program, &state.effects, first, run.options, drop_positions, &mut state.edits);
+            state.dead_code.run(run.program, &state.effects, first, *run.options, drop_positions, &mut state.edits);
         },
     },
     Pass {

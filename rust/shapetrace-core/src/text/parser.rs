@@ -303,10 +303,16 @@ impl<'a> Parser<'a> {
             }
             self.list(')', |parser| {
                 let (value, place) = parser.mention(ValueKind::Tensor)?;
-                parser.built(place, |outline| match keep {
-                    true => outline.builder().output(value),
-                    false => outline.builder().pin(value),
-                })
+                parser.built(
+                    place,
+                    |outline| {
+                        if keep {
+                            outline.builder().output(value)
+                        } else {
+                            outline.builder().pin(value)
+                        }
+                    },
+                )
             })?;
         }
         self.advance()?;

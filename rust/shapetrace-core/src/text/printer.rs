@@ -222,12 +222,10 @@ impl<'a> Printer<'a> {
     }
 
     fn operand(&mut self, operand: Operand) {
-        match operand.value() {
-            Some(value) => self.value(value, ValueKind::Tensor),
-            None => {
-                let constant = operand.constant().expect("an operand is a value or a constant");
-                self.text.push_str(&spell_number(self.program.constant(constant)));
-            }
+        if let Some(value) = operand.value() {
+            self.value(value, ValueKind::Tensor);
+        } else if let Some(constant) = operand.constant() {
+            self.text.push_str(&spell_number(self.program.constant(constant)));
         }
     }
 

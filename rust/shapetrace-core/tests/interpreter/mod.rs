@@ -65,12 +65,12 @@ impl World {
         let mut parents: Vec<usize> = Vec::new();
         let (mut class_of_dimension, mut class_of_value) = (FxHashMap::default(), FxHashMap::default());
         let queries = program.ops().filter_map(|op| Some((op, program.shape_query(op)?)));
-        let queried = queries.flat_map(|(op, tensor)| {
+        let dimensions = queries.flat_map(|(op, tensor)| {
             let results = program.results(op).iter().enumerate();
             results.filter_map(move |(position, result)| Some((tensor, position, result.get()?)))
         });
         let mentions = program.shape_mentions().iter().map(|m| (m.tensor, m.position as usize, m.number));
-        for (tensor, position, value) in queried.chain(mentions) {
+        for (tensor, position, value) in dimensions.chain(mentions) {
             let dimension = *class_of_dimension.entry((tensor, position)).or_insert_with(|| new_class(&mut parents));
             let number = *class_of_value.entry(value).or_insert_with(|| new_class(&mut parents));
             let (a, b) = (root(&mut parents, dimension), root(&mut parents, number));
@@ -170,7 +170,7 @@ fn hash_text(text: &str) -> u64 {
 fn hash_datum(datum: Datum) -> u64 {
     match datum {
         Datum::Number(Number::Bool(b)) => hash(&[1, u64::from(b)]),
-        Datum::Number(Number::Int(i)) => hash(&[2, i.cast_unsigned()]),
+        Datum::Number(Number::Int(i)) => hash(&[2, u64::from_ne_bytes(i.to_ne_bytes())]),
         Datum::Number(Number::Float(x)) => hash(&[3, x.to_bits()]),
         Datum::Number(Number::Type(t)) => hash(&[4, t as u64]),
         Datum::Number(Number::Opaque(o)) => hash(&[5, u64::from(o)]),

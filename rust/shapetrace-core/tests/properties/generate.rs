@@ -247,7 +247,8 @@ impl Generator {
             }
         }
         let name = ["prims.sin", "prims.reshape", "ltorch.f", "my.kernel"][usize::from(b % 4)];
-        let node = self.op(name, SymbolFlags::empty(), operands, vec![Some(result)]);
+        let mut node = self.op(name, SymbolFlags::empty(), operands, vec![Some(result)]);
+        node.flags.set(OpFlags::KEYWORDS, d % 7 == 3);
         self.push(node);
     }
 
@@ -289,10 +290,6 @@ impl Generator {
         self.push(outer);
     }
 
-    fn type_of(&self, operand: Number) -> NumberType {
-        operand.number_type()
-    }
-
     fn arithmetic(&mut self, a: u16, b: u16, c: u16, d: u16, prefer_identity: bool) {
         use ScalarOp as S;
         let Some(x) = self.some_number(a) else { return };
@@ -312,7 +309,7 @@ impl Generator {
         let (second, type_y): (Operand, NumberType) = if prefer_identity || b % 3 == 0 {
             let number = literal();
             let operand = self.outline.builder().constant(number).expect("few constants").into();
-            (operand, self.type_of(number))
+            (operand, number.number_type())
         } else {
             let y = self.some_number(b).unwrap_or(x);
             (y.into(), self.types[&y])
@@ -372,7 +369,7 @@ impl Generator {
             // Handed back.
             results.push(tensors.first().copied());
         }
-        let results: Vec<_> = results.into_iter().filter(Option::is_some).collect();
+        let results: Vec<_> = results.into_iter().flatten().map(Some).collect();
         let operands = tensors.iter().map(|&x| x.into()).chain(numbers.iter().map(|&n| n.into())).collect();
         let (name, kind) = match a % 8 {
             0 => ("my.step", Kind::Effectful),

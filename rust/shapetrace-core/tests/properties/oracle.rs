@@ -44,14 +44,14 @@ fn visit(
     let ops: Vec<Op> = program.scope_ops(scope).collect();
     let mut defined: FxHashSet<Value> =
         program.scope_owner(scope).map(|owner| program.operand_values(owner).collect()).unwrap_or_default();
-    let mut defines: Vec<Vec<Value>> = Vec::new();
+    let mut definitions: Vec<Vec<Value>> = Vec::new();
     for &op in &ops {
         let operands: Vec<Value> = program.operand_values(op).collect();
         let nothing = program.symbol_flags(op).contains(SymbolFlags::DEFINES_NOTHING);
         let results = program.result_values(op).filter(|value| !nothing && !operands.contains(value));
-        defines.push(results.filter(|&value| defined.insert(value)).collect());
+        definitions.push(results.filter(|&value| defined.insert(value)).collect());
     }
-    for (&op, defines) in ops.iter().zip(&defines).rev() {
+    for (&op, defines) in ops.iter().zip(&definitions).rev() {
         let needed =
             keep_all || has_effect(program, op, true, keep_random) || defines.iter().any(|value| live.contains(value));
         if !needed {

@@ -81,7 +81,7 @@ impl ShapeArithmetic {
         &mut self,
         program: &Program,
         effects: &Effects,
-        options: &Options,
+        options: Options,
         edits: &mut EditList,
     ) -> Found {
         self.rewrites.clear();
@@ -235,7 +235,8 @@ impl ShapeArithmetic {
             }
             return;
         }
-        if let (true, Some((scalar, result))) = (understood, view.scalar_op(op)) {
+        let arithmetic = view.scalar_op(op).filter(|&(_, result)| view.operand_values(op).all(|value| value != result));
+        if let (true, Some((scalar, result))) = (understood, arithmetic) {
             let mut nodes = view.operands(op).map(|operand| self.operand_node(program, operand));
             let a = nodes.next().expect("scalar arithmetic has operands");
             let b = nodes.next();

@@ -12,7 +12,7 @@ use crate::ir::{Number, NumberType, ScalarOp, Value};
 
 entity! {
     /// One number, whatever its names.
-    Node, "n"
+    pub(super) Node, "n"
 }
 
 /// How a number comes about. Two equal keys are one node.

@@ -45,9 +45,8 @@ pub fn evaluate(op: ScalarOp, a: Number, b: Number) -> Option<Number> {
         S::FloorDiv => exact(floor_div(x, y)),
         S::Remainder => exact(floor_div(x, y).and_then(|q| x.checked_sub(q.checked_mul(y)?))),
         S::Fmod => {
-            // Below 2**53 both operands are exact as floats, and so is the remainder.
-            let small = |n: i64| n.unsigned_abs() <= 1 << 53;
-            (y != 0 && small(x) && small(y)).then(|| Number::Float((x as f64) % (y as f64)))
+            // Where both operands are exact as floats, so is the remainder.
+            (y != 0).then(|| Some(Number::Float(exact_float(x)? % exact_float(y)?)))?
         }
         S::Eq => Some(Number::Bool(x == y)),
         S::Ne => Some(Number::Bool(x != y)),
@@ -62,6 +61,12 @@ pub fn evaluate(op: ScalarOp, a: Number, b: Number) -> Option<Number> {
     }
 }
 
+/// The integer as a float, where every integer up to it is one.
+#[allow(clippy::cast_precision_loss)]
+fn exact_float(x: i64) -> Option<f64> {
+    (x.unsigned_abs() <= 1 << 53).then_some(x as f64)
+}
+
 fn floor_div(x: i64, y: i64) -> Option<i64> {
     let quotient = x.checked_div(y)?;
     let inexact = quotient.checked_mul(y)? != x;
@@ -72,17 +77,14 @@ fn convert(a: Number, to: NumberType) -> Option<Number> {
     match (a, to) {
         (Number::Float(x), NumberType::Int) => {
             // Every integer of this size is a float, so the truncated value converts exactly.
-            let fits = x.is_finite() && x.abs() < (1_i64 << 62) as f64;
+            let fits = x.is_finite() && x.abs() < 2_f64.powi(62);
             fits.then(|| Number::Int(x.trunc() as i64))
         }
         (Number::Float(x), NumberType::Bool) => Some(Number::Bool(x != 0.0)),
         (Number::Float(x), NumberType::Float) => Some(Number::Float(x)),
         (_, NumberType::Int) => a.as_int().map(Number::Int),
         (_, NumberType::Bool) => a.as_int().map(|x| Number::Bool(x != 0)),
-        (_, NumberType::Float) => {
-            let x = a.as_int()?;
-            (x.unsigned_abs() <= 1 << 53).then(|| Number::Float(x as f64))
-        }
+        (_, NumberType::Float) => exact_float(a.as_int()?).map(Number::Float),
         (_, NumberType::Other) => None,
     }
 }
