@@ -25,6 +25,7 @@ pub const OP_FLAG_WORDS: &[(&str, OpFlags)] = &[
     ("literal", OpFlags::LITERAL_RESULT),
     ("empty", OpFlags::EMPTY_RESULT),
     ("effectless", OpFlags::NO_EFFECT),
+    ("unread", OpFlags::UNREAD_RESULT),
 ];
 
 /// The flags, and the arithmetic, of a symbol that says nothing else.

@@ -29,8 +29,8 @@
 //! `1.5`, `True`, and the types `int`, `float`, `bool` and `complex`.
 //!
 //! **Symbols** have flags by their name, see [`symbol_flags`]; words behind the op add to them
-//! (`#random`) or take away (`#not-trusted`). `#effect`, `#effectless`, `#keywords`, `#literal`
-//! and `#empty` are of the op alone. `return` needs no brackets.
+//! (`#random`) or take away (`#not-trusted`): [`SYMBOL_FLAG_WORDS`]. Those of
+//! [`OP_FLAG_WORDS`], such as `#effect`, are of the op alone. `return` needs no brackets.
 //!
 //! [`print`] writes the canonical form: parsing and printing it again gives the same text.
 

@@ -88,6 +88,12 @@ pub enum ParseErrorKind {
         /// Its kind.
         kind: &'static str,
     },
+    /// The shape of a tensor stands in one place.
+    #[error("the shape of %{name} was given before")]
+    ShapeTwice {
+        /// The tensor.
+        name: String,
+    },
     /// The text is too long.
     #[error("the text has more than {limit} bytes")]
     TooLarge {
@@ -111,6 +117,16 @@ pub struct Parsed {
 }
 
 /// Reads one program.
+///
+/// ```
+/// use shapetrace_core::text::{parse, print};
+///
+/// let text = "trace(%x) {\n  %y = prims.sin(%x)\n  return %y\n}\n";
+/// assert_eq!(print(&parse(text)?), text);
+/// let error = parse("trace(%x) {\n  %y = prims.sin(%x\n}").unwrap_err();
+/// assert_eq!(error.to_string(), "3:1: expected `,` or the end of the list, found `}`");
+/// # Ok::<(), shapetrace_core::text::ParseError>(())
+/// ```
 ///
 /// # Errors
 /// [`ParseError`] with the first place where the text is not as the [module](super) says.
@@ -150,6 +166,7 @@ struct Parser<'a> {
     line: u32,
     outline: OutlineBuilder,
     kinds: FxHashMap<Value, ValueKind>,
+    shaped: FxHashSet<Value>,
     symbols: FxHashMap<(String, SymbolFlags, Option<ScalarOp>), Symbol>,
     op_lines: Vec<usize>,
     /// Names that are new as results of the op that is being read, where there are many.
@@ -184,6 +201,7 @@ impl<'a> Parser<'a> {
             line: 1,
             outline: OutlineBuilder::default(),
             kinds: FxHashMap::default(),
+            shaped: FxHashSet::default(),
             symbols: FxHashMap::default(),
             op_lines: Vec::new(),
             new_results: FxHashSet::default(),
@@ -279,6 +297,7 @@ impl<'a> Parser<'a> {
         let line = self.line as usize;
         self.outline = OutlineBuilder::default();
         self.kinds.clear();
+        self.shaped.clear();
         self.symbols.clear();
         self.op_lines.clear();
         if self.token != Token::Word("trace") {
@@ -512,7 +531,10 @@ impl<'a> Parser<'a> {
                 let kind = kind_word(kind);
                 return Err(self.error(self.start, ParseErrorKind::NoShape { name: name.to_owned(), kind }));
             }
-            // Not `list`: the numbers in a shape have no shape, so this does not go deeper.
+            if !self.shaped.insert(value) {
+                return Err(self.error(self.start, ParseErrorKind::ShapeTwice { name: name.to_owned() }));
+            }
+            // The numbers in a shape have no shape, so this does not go deeper.
             let mut position = 0;
             self.list(']', |parser| {
                 position += 1;

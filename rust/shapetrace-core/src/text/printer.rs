@@ -78,6 +78,7 @@ impl<'a> Printer<'a> {
         let mut mentions: Vec<_> =
             program.shape_mentions().iter().copied().filter(|m| program.value_kind(m.number).is_number()).collect();
         mentions.sort_unstable();
+        mentions.dedup_by_key(|mention| (mention.tensor, mention.position));
         Self { program, text: String::new(), names_only: false, seen, shaped, mentions }
     }
 

@@ -46,6 +46,8 @@ impl Features {
 pub(crate) struct Style {
     /// Inner ops may use outer numbers that the owner does not take.
     pub(crate) captures: bool,
+    /// Inputs are not declared.
+    pub(crate) undeclared_inputs: bool,
 }
 
 pub(crate) struct Generated {
@@ -117,7 +119,7 @@ pub(crate) fn generate(recipe: &[Step], style: Style) -> Generated {
         let n = generator.number("n", number_type);
         top.numbers.push(n);
     }
-    for &value in top.tensors.iter().chain(&top.numbers) {
+    for &value in top.tensors.iter().chain(&top.numbers).filter(|_| !style.undeclared_inputs) {
         generator.outline.builder().input(value).expect("a value");
     }
     generator.frames.push(top);

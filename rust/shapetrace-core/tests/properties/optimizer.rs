@@ -38,11 +38,15 @@ proptest! {
         prop_assert!(checked.is_ok(), "{options:?}\n{}", checked.err().unwrap_or_default());
     }
 
-    /// Programs in which inner ops use outer numbers that their owner does not take compute the
-    /// same afterwards as well.
+    /// Programs in which inner ops use outer numbers that their owner does not take, or in which
+    /// what is an input is known only by its use, compute the same afterwards as well.
     #[test]
-    fn captures_are_uses_by_the_owner(recipe in recipes(60), options in options()) {
-        let program = generate(&recipe, Style { captures: true }).program;
+    fn sloppy_programs_compute_the_same(
+        recipe in recipes(60),
+        options in options(),
+        (captures, undeclared_inputs) in any::<(bool, bool)>(),
+    ) {
+        let program = generate(&recipe, Style { captures, undeclared_inputs }).program;
         let setting = Setting { malformed: true, ..Setting::new(Level::Full, options) };
         let checked = check(&program, setting);
         prop_assert!(checked.is_ok(), "{options:?}\n{}", checked.err().unwrap_or_default());

@@ -11,7 +11,7 @@ proptest! {
 
     #[test]
     fn what_is_printed_is_read_back(recipe in recipes(70)) {
-        let program = generate(&recipe, Style { captures: true }).program;
+        let program = generate(&recipe, Style { captures: true, ..Style::default() }).program;
         let text = print(&program);
         let parsed = parse(&text);
         prop_assert!(parsed.is_ok(), "{:?}\n{text}", parsed.err());
