@@ -80,6 +80,19 @@ class Optimizer:
     ) -> tuple[list[Any], CallStatistics]:
         """The bound symbols that are left, and what was done. Linear in their number."""
 
+    def explain(
+        self,
+        bound_symbols: Sequence[Any],
+        output: Any = None,
+        needed_proxies: set[Any] | None = None,
+    ) -> tuple[list[Any], CallStatistics, list[tuple[Any, Any, int | None, str, bool]], dict[str, str]]:
+        """As `run`, with what happened.
+
+        The third part tells of each op, scope by scope, outer scopes first: the bound symbol before, the one after
+        (`None` if it is gone), the index in this list of the op that owns its scope (`None` at the top level), a word
+        (`"kept"`, `"changed"` or the reason of its removal), and whether it has to stay for an effect. The fourth part
+        maps names of numbers to the names or literals that stand for them now.
+        """
     def verify(
         self,
         bound_symbols: Sequence[Any],

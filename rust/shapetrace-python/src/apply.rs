@@ -4,8 +4,9 @@
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyList, PyTuple};
 use rustc_hash::FxHashMap;
+use shapetrace_core::analysis::effects::Effects;
 use shapetrace_core::entity::Entity;
-use shapetrace_core::ir::{EditList, Number, NumberType, Op, Operand, Program, Scope, SymbolFlags, Value};
+use shapetrace_core::ir::{EditList, Number, NumberType, Op, OpStatus, Operand, Program, Scope, SymbolFlags, Value};
 
 use crate::flatten::{push_children, ProxyKind, Shape};
 use crate::host::Host;
@@ -39,7 +40,7 @@ impl<'a, 'py> Applier<'a, 'py> {
     }
 
     /// The bound symbols of the top level.
-    pub(crate) fn run(mut self) -> PyResult<Bound<'py, PyList>> {
+    pub(crate) fn run(&mut self) -> PyResult<Bound<'py, PyList>> {
         // Innermost scopes first, so that an op finds what is inside it made already.
         for scope in self.program.scopes().rev() {
             let made_anew = match self.program.scope_owner(scope) {
@@ -56,6 +57,45 @@ impl<'a, 'py> Applier<'a, 'py> {
             }
         }
         self.list(Scope::TOP)
+    }
+
+    /// Each op, scope by scope: before, after (none if it is gone), index of the op that owns its
+    /// scope (none at the top level), what happened, whether it must stay for an effect.
+    pub(crate) fn details(&self, effects: &Effects) -> PyResult<Bound<'py, PyList>> {
+        let py = self.py;
+        let details = PyList::empty(py);
+        for scope in self.program.scopes() {
+            let owner = self.program.scope_owner(scope).map(Entity::index);
+            for op in self.program.scope_ops(scope) {
+                let before = self.reader.reading.bound_symbols[op.index()].bind(py);
+                let (after, word) = match self.edits.status(op) {
+                    OpStatus::Removed(reason) => (None, reason.name()),
+                    OpStatus::Kept => match self.rebuilt.get(&op) {
+                        Some(rebuilt) => (Some(rebuilt.bind(py)), "changed"),
+                        None => (Some(before), "kept"),
+                    },
+                };
+                details.append((before, after, owner, word, effects.has_effect(op)))?;
+            }
+        }
+        Ok(details)
+    }
+
+    /// What stands for the numbers that go by another name now: names and literals, by name.
+    pub(crate) fn renames(&self) -> PyResult<Bound<'py, PyDict>> {
+        let renames = PyDict::new(self.py);
+        for value in self.program.values() {
+            if let Some(operand) = self.edits.replacement(value) {
+                let name = &names(self.py).name;
+                let before = self.reader.reading.proxies[value.index()].bind(self.py).getattr(name)?;
+                let after = match operand.value() {
+                    Some(value) => self.reader.reading.proxies[value.index()].bind(self.py).getattr(name)?,
+                    None => self.operand(operand)?.repr()?.into_any(),
+                };
+                renames.set_item(before, after)?;
+            }
+        }
+        Ok(renames)
     }
 
     fn list(&self, scope: Scope) -> PyResult<Bound<'py, PyList>> {

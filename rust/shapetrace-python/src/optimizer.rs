@@ -68,6 +68,9 @@ impl CallStatistics {
 /// Something that the verifier found.
 type Finding<'py> = (&'static str, String, Option<Bound<'py, PyAny>>, Option<String>, Option<Bound<'py, PyAny>>);
 
+/// What happened to each op, and which numbers go by another name.
+type Details<'py> = (Bound<'py, PyList>, Bound<'py, PyDict>);
+
 /// Memory of one call, reused by the next.
 struct Workspace {
     reader: Reader,
@@ -134,17 +137,7 @@ impl Optimizer {
         inputs: Option<&Bound<'py, PyAny>>,
         optimized: bool,
     ) -> PyResult<Vec<Finding<'py>>> {
-        let mut workspace = self.take_workspace();
-        let result = catch_unwind(AssertUnwindSafe(|| {
-            self.verify_in(py, &mut workspace.reader, bound_symbols, inputs, optimized)
-        }));
-        match result {
-            Ok(answer) => {
-                self.give_workspace_back(workspace);
-                answer
-            }
-            Err(panic) => Err(self.internal_error(py, panic.as_ref())),
-        }
+        self.guard(py, |workspace| self.verify_in(py, &mut workspace.reader, bound_symbols, inputs, optimized))
     }
 
     /// Optimizes a sequence of bound symbols.
@@ -159,22 +152,44 @@ impl Optimizer {
         output: Option<&Bound<'py, PyAny>>,
         needed_proxies: Option<&Bound<'py, PySet>>,
     ) -> PyResult<(Bound<'py, PyList>, CallStatistics)> {
-        let mut workspace = self.take_workspace();
-        let result =
-            catch_unwind(AssertUnwindSafe(|| self.run_in(py, &mut workspace, bound_symbols, output, needed_proxies)));
-        match result {
-            Ok(Ok(answer)) => {
-                self.give_workspace_back(workspace);
-                Ok(answer)
-            }
-            // The workspace may be half done: it is dropped.
-            Ok(Err(error)) => Err(error),
-            Err(panic) => Err(self.internal_error(py, panic.as_ref())),
-        }
+        self.guard(py, |workspace| {
+            let (list, statistics, _) = self.run_in(py, workspace, bound_symbols, output, needed_proxies, false)?;
+            Ok((list, statistics))
+        })
+    }
+
+    /// As `run`, and says of each op what happened to it, and which numbers go by another name.
+    #[pyo3(signature = (bound_symbols, output=None, needed_proxies=None))]
+    fn explain<'py>(
+        &self,
+        py: Python<'py>,
+        bound_symbols: &Bound<'py, PyAny>,
+        output: Option<&Bound<'py, PyAny>>,
+        needed_proxies: Option<&Bound<'py, PySet>>,
+    ) -> PyResult<(Bound<'py, PyList>, CallStatistics, Bound<'py, PyList>, Bound<'py, PyDict>)> {
+        self.guard(py, |workspace| {
+            let (list, statistics, details) =
+                self.run_in(py, workspace, bound_symbols, output, needed_proxies, true)?;
+            let (ops, renames) = details.expect("asked for");
+            Ok((list, statistics, ops, renames))
+        })
     }
 }
 
 impl Optimizer {
+    /// Runs with a workspace, and turns a panic into a Python error.
+    fn guard<T>(&self, py: Python<'_>, run: impl FnOnce(&mut Workspace) -> PyResult<T>) -> PyResult<T> {
+        let mut workspace = self.take_workspace();
+        match catch_unwind(AssertUnwindSafe(|| run(&mut workspace))) {
+            Ok(answer) => {
+                self.give_workspace_back(workspace);
+                answer
+            }
+            // The workspace may be half done: it is dropped.
+            Err(panic) => Err(self.internal_error(py, panic.as_ref())),
+        }
+    }
+
     fn take_workspace(&self) -> Workspace {
         self.workspaces
             .lock()
@@ -237,7 +252,8 @@ impl Optimizer {
         bound_symbols: &Bound<'py, PyAny>,
         output: Option<&Bound<'py, PyAny>>,
         needed: Option<&Bound<'py, PySet>>,
-    ) -> PyResult<(Bound<'py, PyList>, CallStatistics)> {
+        explain: bool,
+    ) -> PyResult<(Bound<'py, PyList>, CallStatistics, Option<Details<'py>>)> {
         let started = Instant::now();
         let Workspace { reader, context } = workspace;
         let effects = self.effects.as_ref().map(|effects| effects.bind(py));
@@ -263,12 +279,15 @@ impl Optimizer {
                 false
             })
         };
-        let edits = context.run_with(&program, self.level, &self.options, &mut equal);
+        context.run_with(&program, self.level, &self.options, &mut equal);
+        let edits = context.edits();
         if let Some(error) = failure {
             return Err(error);
         }
         let passed = Instant::now();
-        let list = Applier::new(py, &self.host, &program, edits, reader).run()?;
+        let mut applier = Applier::new(py, &self.host, &program, edits, reader);
+        let list = applier.run()?;
+        let details = if explain { Some((applier.details(context.effects())?, applier.renames()?)) } else { None };
         if let Some(needed) = needed {
             fill_needed(&self.host, &program, edits, reader, !full, needed)?;
         }
@@ -313,7 +332,7 @@ impl Optimizer {
             apply_ns: nanoseconds(passed, applied),
         };
         reader.recycle(program);
-        Ok((list, statistics))
+        Ok((list, statistics, details))
     }
 }
 
