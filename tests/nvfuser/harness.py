@@ -70,7 +70,7 @@ def nvfuser_executor() -> Any:
         if not hasattr(package, name):
             setattr(package, name, SimpleNamespace())
     sys.modules["nvfuser_direct"] = package
-    with mock.patch.object(torch.cuda, "is_available", lambda: True):
+    with mock.patch.object(torch.cuda, "is_available", return_value=True):
         detection = importlib.reload(detection)
         pinned = detection.nvfuser_version()
     if detection.nvfuserex is None:
@@ -87,8 +87,8 @@ def nvfuser_executor() -> Any:
 def _no_fused_attention() -> Iterator[None]:
     """Let torch answer, without looking for a GPU, that none of its fused attention kernels can be used."""
     with (
-        mock.patch.object(torch.backends.cuda, "can_use_flash_attention", lambda *_args, **_kwargs: False),
-        mock.patch.object(torch.backends.cuda, "can_use_efficient_attention", lambda *_args, **_kwargs: False),
+        mock.patch.object(torch.backends.cuda, "can_use_flash_attention", return_value=False),
+        mock.patch.object(torch.backends.cuda, "can_use_efficient_attention", return_value=False),
     ):
         yield
 
@@ -146,6 +146,15 @@ class Fusions:
     ops: int
 
 
+def _check(trace: Any) -> None:
+    """Let thunder check a trace, and add to its complaint which one it is about."""
+    try:
+        check_trace(trace)
+    except AssertionError as error:
+        message = f"{trace.get_provenance()}: {error}"
+        raise AssertionError(message) from error
+
+
 def _makes_tensor(bsym: Any) -> bool:
     """Whether an op makes a tensor, rather than unpacking one."""
     given = {proxy.name for proxy in bsym.flat_proxy_args}
@@ -194,12 +203,8 @@ class Compiled:
         Raises:
             AssertionError: A trace is broken.
         """
-        for number, trace in enumerate([*self.forward, *self.backward]):
-            try:
-                check_trace(trace)
-            except AssertionError as error:
-                message = f"trace {number} ({trace.get_provenance()}): {error}"
-                raise AssertionError(message) from error
+        for trace in (*self.forward, *self.backward):
+            _check(trace)
 
 
 def compile_passes(

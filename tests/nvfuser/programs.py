@@ -127,7 +127,9 @@ def _tokens(vocabulary: int) -> Any:
 
 
 def _mlp_module() -> torch.nn.Module:
-    return torch.nn.Sequential(torch.nn.Linear(16, 64), torch.nn.GELU(), torch.nn.LayerNorm(64), torch.nn.Linear(64, 16))
+    return torch.nn.Sequential(
+        torch.nn.Linear(16, 64), torch.nn.GELU(), torch.nn.LayerNorm(64), torch.nn.Linear(64, 16)
+    )
 
 
 def _litgpt_module() -> torch.nn.Module:

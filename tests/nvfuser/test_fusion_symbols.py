@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import inspect
 from typing import Any
 
 import pytest
-from harness import CONSTANT, DROP_IN, SYMBOLIC, Compiled, compile_both, compile_passes
+from harness import CONSTANT, DROP_IN, SYMBOLIC, Compiled, compile_both, compile_passes, nvfuser_executor
 from programs import FUNCTIONS, MODULES
 from thunder.core import prims
 from thunder.core.proxies import NumberProxy, Proxy, TensorProxy
@@ -20,7 +21,9 @@ CASES = [pytest.param(name, cache, id=f"{name}, {cache}") for name in FUNCTIONS 
 CASES += [pytest.param(name, CONSTANT, id=f"{name}, {CONSTANT}") for name in MODULES]
 
 
+@functools.cache
 def _compile(name: str, cache: str) -> Compiled:
+    """One of the programs with gradients, compiled with the drop-in; once, for all tests that look at it."""
     function, args = (FUNCTIONS | MODULES)[name].build()
     with shapetrace_rs.enabled(**DROP_IN):
         return compile_passes(function, args, cache=cache, grad=True)
@@ -72,7 +75,7 @@ def test_fusions_have_the_arguments_they_need(name: str, cache: str) -> None:
 
 @pytest.mark.parametrize(("name", "cache"), CASES)
 def test_no_fusion_gives_a_number(name: str, cache: str) -> None:
-    """nvFuser cannot hand out numbers, so a number that is used elsewhere has to be made outside of fusions."""
+    """A fusion cannot hand out numbers, so a number that is used elsewhere has to be made outside of fusions."""
     for fusion in _compile(name, cache).fusions:
         assert all(isinstance(out, TensorProxy) for out in fusion.output)
         assert all(isinstance(argument, TensorProxy | NumberProxy) for argument in fusion.args)
@@ -105,12 +108,14 @@ def test_dead_fusion_goes_and_unused_result_stays() -> None:
     for wanted in several.output:
         one = from_trace(trace)
         one.bound_symbols = [*ops, returned.from_bsym(args=((wanted,),))]
-        kept = next(fusion for fusion in _fusions(shapetrace_rs.optimize(one, strict=True)) if fusion.sym is several.sym)
+        kept = next(
+            fusion for fusion in _fusions(shapetrace_rs.optimize(one, strict=True)) if fusion.sym is several.sym
+        )
         assert kept is several
 
 
 def test_the_executor_calls_the_drop_in() -> None:
-    """nvFuser's module is hooked although it was imported late, and it gets the needed values that it asks for."""
+    """The module of the executor is hooked although it was imported late, and it gets the needed values that it asks for."""
     implementation = importlib.import_module("thunder.executors.nvfuserex_impl")
     function, args = FUNCTIONS["gated"].build()
     with shapetrace_rs.enabled(**DROP_IN), shapetrace_rs.record_calls() as calls:
@@ -125,19 +130,22 @@ def test_the_executor_calls_the_drop_in() -> None:
 @pytest.mark.parametrize("drop_in", [DROP_IN, {"level": "compat", "strict": True}], ids=["full", "compat"])
 def test_unused_inputs_are_not_needed(drop_in: dict[str, Any]) -> None:
     """What the executor does for each fusion: it gives ops and results, and gets back what they need."""
-    from harness import nvfuser_executor
-
-    compiled = _compile("softmax", CONSTANT)
-    fusion = compiled.fusions[0]
-    *ops, last = fusion.subsymbols
-    (kept_out,) = ops[-1].flat_proxy_outs
-    unused = TensorProxy(like=fusion.args[0], name="unused")
-    inputs = [*fusion.args, unused]
+    executor = nvfuser_executor()
+    fusion = _compile("softmax", CONSTANT).fusions[0]
+    ops, results, given = list(fusion.subsymbols), list(fusion.output), list(fusion.args)
+    inputs = [TensorProxy(like=given[0], name="unused"), *given]
     with shapetrace_rs.enabled(**drop_in):
-        left = nvfuser_executor()._dce_bsyms(inputs, [kept_out], [*ops, last])
-    assert inputs == list(fusion.args)
-    assert [op.sym.name for op in left] == [op.sym.name for op in ops]
-    assert all(op is given for op, given in zip(left, ops, strict=True))
+        kept = executor._dce_bsyms(inputs, results, list(ops))
+    assert inputs == given
+    assert len(kept) == len(ops)
+    assert all(op is before for op, before in zip(kept, ops, strict=True))
+
+    # The first op alone: the executor passes a list, which becomes the list of what is needed.
+    inputs = list(given)
+    with shapetrace_rs.enabled(**drop_in):
+        kept = executor._dce_bsyms(inputs, list(ops[0].flat_proxy_outs), list(ops))
+    assert [op.sym.name for op in kept] == [ops[0].sym.name]
+    assert _names(inputs) == _names(ops[0].flat_proxy_args)
 
 
 def test_both_ways_name_the_fusions_alike() -> None:

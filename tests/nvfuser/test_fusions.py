@@ -2,31 +2,46 @@
 
 from __future__ import annotations
 
+import functools
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
-from harness import CONSTANT, SYMBOLIC, Fusions, compile_both, cuda
-from programs import FUNCTIONS, MODULES, Program
+from harness import CONSTANT, DROP_IN, SYMBOLIC, Compiled, Fusions, compile_both, compile_passes, cuda
+from programs import FUNCTIONS, MODULES
+
+import shapetrace_rs
 
 PROGRAMS = FUNCTIONS | MODULES
 GRADIENTS = pytest.mark.parametrize("grad", [False, True], ids=["forward", "gradients"])
 
 
-def _compile_both(program: Program, *, cache: str, grad: bool, **options: Any) -> Any:
+@functools.cache
+def _compile(name: str, cache: str, grad: bool, drop_in: tuple[tuple[str, Any], ...] | None) -> Compiled:
+    """One of the programs, compiled with thunder alone or with the drop-in; once, for all tests that look at it."""
+    program = PROGRAMS[name]
     function, args = program.build()
     if program.is_module and not grad:
         function.requires_grad_(requires_grad=False)
-    stock, ours = compile_both(function, args, cache=cache, grad=grad, **options)
-    stock.check()
-    ours.check()
-    return stock, ours
+    with nullcontext() if drop_in is None else shapetrace_rs.enabled(**dict(drop_in)):
+        compiled = compile_passes(function, args, cache=cache, grad=grad)
+    compiled.check()
+    return compiled
+
+
+def _stock(name: str, *, cache: str, grad: bool) -> Compiled:
+    return _compile(name, cache, grad, None)
+
+
+def _ours(name: str, *, cache: str, grad: bool, **options: Any) -> Compiled:
+    return _compile(name, cache, grad, tuple((DROP_IN | options).items()))
 
 
 @GRADIENTS
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_constant_values_are_fused_alike(name: str, *, grad: bool) -> None:
     """With constant values there is nothing in nvFuser's way, and the drop-in changes no fusion."""
-    stock, ours = _compile_both(PROGRAMS[name], cache=CONSTANT, grad=grad)
+    stock, ours = _stock(name, cache=CONSTANT, grad=grad), _ours(name, cache=CONSTANT, grad=grad)
     assert ours.counts == stock.counts
     assert ours.launches == stock.launches
     assert [[op.sym.name for op in fusion.subsymbols] for fusion in ours.fusions] == [
@@ -42,7 +57,7 @@ def test_symbolic_values_are_fused_no_worse(name: str, *, grad: bool) -> None:
 
     The number of fusions alone says little: two that become one are one less, and better.
     """
-    stock, ours = _compile_both(FUNCTIONS[name], cache=SYMBOLIC, grad=grad)
+    stock, ours = _stock(name, cache=SYMBOLIC, grad=grad), _ours(name, cache=SYMBOLIC, grad=grad)
     assert ours.counts.ops >= stock.counts.ops
     assert ours.launches <= stock.launches
     assert ours.counts.count >= stock.counts.count or ours.launches < stock.launches
@@ -51,14 +66,14 @@ def test_symbolic_values_are_fused_no_worse(name: str, *, grad: bool) -> None:
 @pytest.mark.parametrize("name", sorted(set(FUNCTIONS) - {"known_reshape"}))
 def test_symbolic_values_with_gradients_are_fused_better(name: str) -> None:
     """Stock thunder leaves dead shape queries in composites, and nvFuser refuses those; the drop-in does not."""
-    stock, ours = _compile_both(FUNCTIONS[name], cache=SYMBOLIC, grad=True)
+    stock, ours = _stock(name, cache=SYMBOLIC, grad=True), _ours(name, cache=SYMBOLIC, grad=True)
     assert ours.counts.ops >= 2 * stock.counts.ops
     assert ours.launches < stock.launches
 
 
 def test_the_gated_projection_is_fused() -> None:
     """Stock thunder makes 2 fusions with 4 ops of it; without dead queries at least 33 ops are fused."""
-    stock, ours = _compile_both(FUNCTIONS["gated"], cache=SYMBOLIC, grad=True)
+    stock, ours = _stock("gated", cache=SYMBOLIC, grad=True), _ours("gated", cache=SYMBOLIC, grad=True)
     assert stock.counts == Fusions(2, 4)
     assert ours.counts.ops >= 33
     assert ours.counts.count >= 5 or ours.launches <= stock.launches // 3
@@ -68,19 +83,17 @@ def test_the_gated_projection_is_fused() -> None:
 @pytest.mark.parametrize(("grad", "fusions"), [(False, Fusions(1, 18)), (True, Fusions(2, 32))])
 def test_softmax_is_one_fusion(*, grad: bool, fusions: Fusions) -> None:
     """The query inside softmax is live; with its numbers from a query of the input it is fused as constants are."""
-    constant, _ = _compile_both(FUNCTIONS["softmax"], cache=CONSTANT, grad=grad)
-    stock, ours = _compile_both(FUNCTIONS["softmax"], cache=SYMBOLIC, grad=grad)
-    assert constant.counts == fusions
-    assert stock.counts == Fusions(0, 0)
-    assert ours.counts == fusions
+    assert _stock("softmax", cache=CONSTANT, grad=grad).counts == fusions
+    assert _stock("softmax", cache=SYMBOLIC, grad=grad).counts == Fusions(0, 0)
+    assert _ours("softmax", cache=SYMBOLIC, grad=grad).counts == fusions
 
 
 @GRADIENTS
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_floor_division_does_not_matter_to_common_programs(name: str, *, grad: bool) -> None:
     """Dimensions are not negative, so what their divisions become is fused with and without the option."""
-    _, with_option = _compile_both(FUNCTIONS[name], cache=SYMBOLIC, grad=grad)
-    _, without = _compile_both(FUNCTIONS[name], cache=SYMBOLIC, grad=grad, drop_in={"floor_division": False})
+    with_option = _ours(name, cache=SYMBOLIC, grad=grad)
+    without = _ours(name, cache=SYMBOLIC, grad=grad, floor_division=False)
     assert with_option.counts == without.counts
     assert with_option.launches == without.launches
 
@@ -96,9 +109,11 @@ def test_floor_division_inside_a_composite() -> None:
         rows, columns = x.shape
         return (x * 2).reshape(parts, rows, columns, -1).exp()
 
-    program = Program(reshape, lambda: (cuda(4, 6), 1))
-    stock, short = _compile_both(program, cache=SYMBOLIC, grad=False)
-    _, long = _compile_both(program, cache=SYMBOLIC, grad=False, drop_in={"floor_division": False})
+    args = (cuda(4, 6), 1)
+    stock, short = compile_both(reshape, args, cache=SYMBOLIC)
+    _, long = compile_both(reshape, args, cache=SYMBOLIC, drop_in={"floor_division": False})
+    for compiled in (short, long):
+        compiled.check()
     assert long.counts.count == 1
     assert long.launches == 1
     assert short.counts.ops >= stock.counts.ops

@@ -67,6 +67,10 @@ pub(crate) struct Types {
 /// must not make us hold them without end.
 const TYPE_LIMIT: usize = 4096;
 
+/// Structures with more parts than this are refused: one that contains itself would be walked for
+/// ever.
+const SIZE_LIMIT: usize = 1 << 24;
+
 // SAFETY: the maps are only touched with the interpreter attached (every method takes `Python` or
 // a bound object), and their keys are addresses that are compared, never followed.
 unsafe impl Send for Types {}
@@ -251,7 +255,14 @@ impl Walk {
     ) -> PyResult<()> {
         let bottom = self.stack.len();
         self.stack.push(root);
+        let mut steps = 0;
         while self.stack.len() > bottom {
+            steps += 1;
+            if steps > SIZE_LIMIT {
+                let message = format!("a structure in the trace has more than {SIZE_LIMIT} parts");
+                let error = host.invalid_trace(py, &message, None, None, "see whether a container contains itself");
+                return self.fail(bottom, error);
+            }
             let object = self.stack.pop().expect("checked");
             self.held_below = self.held_below.min(self.stack.len());
             let class = ffi::Py_TYPE(object);

@@ -30,9 +30,11 @@ use crate::names::names;
 /// So many symbols are remembered before all are forgotten.
 const SYMBOL_LIMIT: usize = 4096;
 
-/// So many bound symbols ahead the next ones are asked for, step by step: first the object, then
-/// where its attributes are, then what they point to.
-const AHEAD: usize = 6;
+/// Ops nested deeper than this are refused: one that contains itself would be read for ever.
+const NESTING_LIMIT: u32 = 1 << 18;
+
+/// So many bound symbols ahead the next ones are asked for, step by step; see `ask_for_op`.
+const AHEAD: [usize; 4] = [8, 5, 3, 1];
 
 /// One symbol seen before.
 struct KnownSymbol {
@@ -165,8 +167,10 @@ struct Call<'a, 'py> {
     fields: [*mut ffi::PyObject; FIELDS],
     /// The values of the first return.
     returned: Vec<Value>,
-    /// Scopes still to be read: an op with its subsymbols.
-    pending: Vec<(Op, Bound<'py, PyAny>)>,
+    /// Scopes still to be read: an op with its subsymbols, and how deep they are.
+    pending: Vec<(Op, Bound<'py, PyAny>, u32)>,
+    /// How deep the scope is that is being read.
+    depth: u32,
 }
 
 impl Reader {
@@ -219,10 +223,15 @@ impl Reader {
             }
         }
         let builder = ProgramBuilder::recycle(std::mem::take(&mut self.program));
-        let mut call = Call { py, host, options, builder, fields, returned: Vec::new(), pending: Vec::new() };
+        let mut call = Call { py, host, options, builder, fields, returned: Vec::new(), pending: Vec::new(), depth: 0 };
         call.builder.open_top_scope().map_err(invalid)?;
         self.read_scope(&mut call, bound_symbols, true)?;
-        while let Some((owner, subsymbols)) = call.pending.pop() {
+        while let Some((owner, subsymbols, depth)) = call.pending.pop() {
+            if depth > NESTING_LIMIT {
+                let message = format!("ops are nested more than {NESTING_LIMIT} deep");
+                return Err(host.invalid_trace(py, &message, None, None, "see whether an op contains itself"));
+            }
+            call.depth = depth;
             self.ask_for_scopes(&call);
             call.builder.open_scope(owner).map_err(invalid)?;
             self.read_scope(&mut call, &subsymbols, false)?;
@@ -284,7 +293,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Asks for the memory that the next bound symbols are in.
+    /// Asks for the memory that the next bound symbols of a scope are in.
     #[inline]
     unsafe fn ask_ahead(
         &self,
@@ -293,27 +302,12 @@ impl Reader {
         len: usize,
         at: impl Fn(usize) -> *mut ffi::PyObject,
     ) {
-        let Some(layout) = self.layout else { return };
-        if index + AHEAD < len {
-            let item = at(index + AHEAD).cast::<u8>();
-            prefetch(item.wrapping_sub(32));
-            prefetch(item);
+        if self.layout.is_none() {
+            return;
         }
-        let is_usual = |item: *mut ffi::PyObject| ffi::Py_TYPE(item).cast() == call.host.bound_symbol.as_ptr();
-        if index + AHEAD / 2 < len {
-            let item = at(index + AHEAD / 2);
-            if is_usual(item) {
-                Layout::<FIELDS>::prefetch_values(item);
-            }
-        }
-        if index + 1 < len {
-            let item = at(index + 1);
-            if is_usual(item) {
-                if let Some([_, args, kwargs, output, subsymbols, tags]) = layout.read(item, call.fields) {
-                    for part in [args, kwargs, output, subsymbols, tags] {
-                        prefetch(part.cast());
-                    }
-                }
+        for (step, distance) in AHEAD.into_iter().enumerate() {
+            if index + distance < len {
+                self.ask_for_op(call, at(index + distance), step);
             }
         }
     }
@@ -325,25 +319,52 @@ impl Reader {
         if self.layout.is_none() {
             return;
         }
-        let first_item = |back: usize| {
-            let (_, list) = call.pending.get(call.pending.len().checked_sub(back)?)?;
-            let list = list.as_ptr();
-            // SAFETY: the list is alive, is a list and has an item.
+        let list = |back: usize| call.pending.get(call.pending.len().checked_sub(back)?).map(|(_, list, _)| list.as_ptr());
+        if let Some(list) = list(AHEAD[0] + 2) {
+            prefetch(list.cast());
+        }
+        for (step, distance) in AHEAD.into_iter().enumerate() {
+            let Some(list) = list(distance) else { continue };
+            // SAFETY: the list is alive; that it is a list and has an item is asked first.
             unsafe {
-                let is_usual = ffi::PyList_CheckExact(list) != 0 && ffi::PyList_GET_SIZE(list) > 0;
-                is_usual.then(|| ffi::PyList_GET_ITEM(list, 0))
+                if ffi::PyList_CheckExact(list) != 0 && ffi::PyList_GET_SIZE(list) > 0 {
+                    self.ask_for_op(call, ffi::PyList_GET_ITEM(list, 0), step);
+                }
             }
-        };
-        if let Some(item) = first_item(4) {
+        }
+    }
+
+    /// Asks for the memory of one op: step 0 for the object, 1 for where its attributes are, 2 for
+    /// what they point to, 3 for what the first arguments point to.
+    ///
+    /// # Safety
+    /// `item` is alive.
+    #[inline]
+    unsafe fn ask_for_op(&self, call: &Call<'_, '_>, item: *mut ffi::PyObject, step: usize) {
+        if step == 0 {
             prefetch(item.cast::<u8>().wrapping_sub(32));
             prefetch(item.cast());
+            return;
         }
-        if let Some(item) = first_item(2) {
-            // SAFETY: the item is alive; its class is looked at first.
-            unsafe {
-                if ffi::Py_TYPE(item).cast() == call.host.bound_symbol.as_ptr() {
-                    Layout::<FIELDS>::prefetch_values(item);
-                }
+        if ffi::Py_TYPE(item).cast() != call.host.bound_symbol.as_ptr() {
+            return;
+        }
+        if step == 1 {
+            Layout::<FIELDS>::prefetch_values(item);
+            return;
+        }
+        let Some([_, args, kwargs, output, subsymbols, tags]) =
+            self.layout.and_then(|layout| layout.read(item, call.fields))
+        else {
+            return;
+        };
+        if step == 2 {
+            for part in [args, kwargs, output, subsymbols, tags] {
+                prefetch(part.cast());
+            }
+        } else if ffi::PyTuple_CheckExact(args) != 0 {
+            for index in 0..ffi::PyTuple_GET_SIZE(args).min(3) {
+                prefetch(ffi::PyTuple_GET_ITEM(args, index).cast());
             }
         }
     }
@@ -380,7 +401,7 @@ impl Reader {
                 Bound::from_borrowed_ptr(py, subsymbols).len()? == 0
             };
             if !is_empty {
-                call.pending.push((op, Bound::from_borrowed_ptr(py, subsymbols)));
+                call.pending.push((op, Bound::from_borrowed_ptr(py, subsymbols), call.depth + 1));
             }
         }
         self.reading.bound_symbols.push(item.unbind());

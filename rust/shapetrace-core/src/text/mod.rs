@@ -32,7 +32,7 @@
 //! (`#random`) or take away (`#not-trusted`): [`SYMBOL_FLAG_WORDS`]. Those of
 //! [`OP_FLAG_WORDS`], such as `#effect`, are of the op alone. `return` needs no brackets.
 //!
-//! [`print`] writes the canonical form: parsing and printing it again gives the same text.
+//! [`print()`] writes the canonical form: parsing and printing it again gives the same text.
 
 mod defaults;
 mod lexer;
