@@ -20,13 +20,18 @@ is_suitable() {
 # find_python: print the interpreter to make the environment with.
 find_python() {
     local candidate
-    for candidate in ${PYTHON:-python3.12 python3.10}; do
+    if [[ -n "${PYTHON:-}" ]]; then
+        is_suitable "$PYTHON" || fail "PYTHON=$PYTHON is neither Python 3.12 nor 3.10, for which nvFuser is made"
+        printf '%s' "$PYTHON"
+        return
+    fi
+    for candidate in python3.12 python3.10; do
         if is_suitable "$candidate"; then
             printf '%s' "$candidate"
             return
         fi
     done
-    fail "nvFuser needs Python 3.12 or 3.10, and ${PYTHON:-neither} ${PYTHON:+is not one of them}${PYTHON:-was found}; set PYTHON to one"
+    fail "no Python 3.12 or 3.10 was found, for which nvFuser is made; set PYTHON to one"
 }
 
 make_environment

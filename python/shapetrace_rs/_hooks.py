@@ -63,8 +63,8 @@ def _dce(trace: Any, needed_proxies: set[Any] | None = None) -> Any:
 
     recordings = report.recordings
     call = None
+    caller = sys._getframe(1)  # the cheap way: `inspect` reads source files
     if recordings is not None:
-        caller = sys._getframe(1)  # the cheap way: `inspect` reads source files
         call = report.open_call(recordings, caller, trace, needed_proxies)
     needed_before: set[Any] | None = None
     try:
@@ -77,8 +77,9 @@ def _dce(trace: Any, needed_proxies: set[Any] | None = None) -> Any:
         cause = describe(error)
     else:
         report.count(statistics)
+        report.remember(caller, trace, options, statistics)
         if recordings is not None and call is not None:
-            report.close_call(recordings, call, options.level, statistics)
+            report.close_call(recordings, call, options, statistics)
         return result
 
     _restore(needed_proxies, needed_before)
@@ -87,6 +88,7 @@ def _dce(trace: Any, needed_proxies: set[Any] | None = None) -> Any:
     result = _call_stock("dce", trace, needed_proxies)
     elapsed_ns = time.perf_counter_ns() - start_ns
     report.count_fallback(elapsed_ns)
+    report.remember_fallback(caller, result, options, cause, elapsed_ns)
     if recordings is not None and call is not None:
         report.close_fallback(recordings, call, options.level, cause, result, elapsed_ns)
     tell_fallback(cause, "thunder's own dead code elimination did the work instead", stacklevel=3)

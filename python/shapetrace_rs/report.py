@@ -1,7 +1,13 @@
-"""What the optimizer did: counters for the whole process, and a recorder of single calls.
+"""What the optimizer did: counters for the whole process, the latest calls, and a recorder of single calls.
 
-Counting is always on and costs a few additions a call. Recording is on inside `with record_calls()`; when it
-is off a call pays one comparison with `None`.
+Always on, at a cost of about a microsecond a call: counting, and remembering the numbers of the latest calls with
+a weak reference to what came in. Neither keeps a trace alive. Recording is on inside `with record_calls()`; when
+it is off a call pays one comparison with `None`. With `details=True` a recording also keeps what happened to each
+op, and the passes of thunder between the calls: that keeps ops alive as long as the recording lives, and is what
+the reports of `shapetrace_rs.explain` are made from.
+
+Details come from a second run of the optimizer on the very input of the call, outside of the measured time: the
+times in a report are those of the call itself, which runs as it does when nobody looks.
 
 How thunder's pass is timed (`compare`). The pass runs on a copy of the very trace that the optimizer got,
 because it edits its input. A bound symbol caches what was read from it (its flattened arguments, for
@@ -14,21 +20,36 @@ collections that it sets off.
 
 from __future__ import annotations
 
+import logging
+import sys
 import threading
 import time
+import weakref
+from collections import deque
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import FrameType
 
+    from .explain import Report
     from .optimize import CallStatistics
+    from .options import OptimizeOptions
 
 __all__ = ["CallRecord", "Counters", "Recording", "counters", "record_calls", "record_stock_calls"]
 
+logger = logging.getLogger("shapetrace_rs")
+# A library prints nothing of its own accord. Whoever wants to read what is logged adds a handler, or calls
+# `logging.basicConfig`; failures that matter also come as a `ShapetraceWarning`.
+logger.addHandler(logging.NullHandler())
+
 Caches = Literal["as found", "cold"]
+
+_MOST_CALLS = 512
+_MOST_DETAILS = 2_000_000
+_ELIMINATION = "Dead Code Elimination"
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,19 +150,94 @@ class CallRecord:
         return asdict(self)
 
 
+class CompileKey(NamedTuple):
+    """Which compile a call belongs to; all calls outside of any compile have the same key.
+
+    Attributes:
+        function: A weak reference to thunder's data about the function, or `None` outside of a compile.
+        number: The how manyth compile of that function it is.
+        name: What the function is called.
+    """
+
+    function: weakref.ref[Any] | None = None
+    number: int = 0
+    name: str = ""
+
+
+@dataclass(slots=True, eq=False)
+class Explanation:
+    """What the optimizer says about each op of one call, as it says it.
+
+    Attributes:
+        trace: The input; it has the names in whose surroundings its ops are printed.
+        ops: One tuple for each op, as `Optimizer.explain` gives them.
+        renames: Names of numbers, and what stands for them now.
+    """
+
+    trace: Any
+    ops: list[tuple[Any, Any, int | None, str, bool]]
+    renames: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedCall:
+    """One call with what belongs to it.
+
+    Attributes:
+        record: Its numbers.
+        key: The compile that it belongs to.
+        explanation: What happened to each op, if that was recorded.
+        trace: A weak reference to the input.
+        options: The options at which it ran; `None` for thunder's own pass.
+    """
+
+    record: CallRecord
+    key: CompileKey
+    explanation: Explanation | None = None
+    trace: weakref.ref[Any] | None = None
+    options: OptimizeOptions | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedPass:
+    """A step of thunder's between calls of dead code elimination: what it is called and how large its trace is.
+
+    Attributes:
+        name: The name, as thunder writes it above a trace.
+        key: The compile that it belongs to.
+        calls_before: How many calls the recording had when it happened.
+        ops: Top-level ops of the trace that it made.
+        nested: Ops inside them.
+    """
+
+    name: str
+    key: CompileKey
+    calls_before: int
+    ops: int
+    nested: int
+
+
 class Recording:
     """The calls of one `with record_calls()` block, in the order in which they ended.
 
     Attributes:
         records: One record for each call.
         compare: The caches with which thunder's pass is timed on a copy, or `None` to leave it alone.
+        details: Whether it keeps what happened to each op.
     """
 
-    def __init__(self, compare: Caches | None, on_call: Callable[[CallRecord], None] | None) -> None:
+    def __init__(
+        self, compare: Caches | None, on_call: Callable[[CallRecord], None] | None, *, details: bool = False
+    ) -> None:
         """Begin an empty recording; `record_calls` does this."""
         self.records: list[CallRecord] = []
         self.compare = compare
+        self.details = details
         self._on_call = on_call
+        self._calls: list[RecordedCall] = []
+        self._passes: list[RecordedPass] = []
+        self._pending: list[tuple[str, CompileKey, int, Any]] = []
+        self._ops_kept = 0
 
     def __len__(self) -> int:
         """How many calls there were."""
@@ -161,15 +257,64 @@ class Recording:
         """The time that recording and comparing cost besides."""
         return sum(record.overhead_ns for record in self.records) / 1e9
 
-    def add(self, record: CallRecord) -> None:
-        """Append a record and tell the listener.
+    @property
+    def wants_details(self) -> bool:
+        """Whether the next call is to be explained; no longer when very many ops are kept already."""
+        return self.details and self._ops_kept < _MOST_DETAILS
+
+    def report(self, title: str = "") -> Report:
+        """A report of what has been recorded so far, to be printed, or saved as HTML or JSON.
 
         Args:
-            record: The call that has ended.
+            title: What the report is about.
+
+        Returns:
+            A new report. With `details=True` it tells of each op.
         """
-        self.records.append(record)
+        from .explain.data import report_of
+
+        return report_of(self._calls, passes=self.passes(), title=title)
+
+    def passes(self) -> list[RecordedPass]:
+        """The steps of thunder's between the calls; known in recordings with details only.
+
+        Returns:
+            A new list.
+        """
+        self._settle()
+        return list(self._passes)
+
+    def add(self, call: RecordedCall) -> None:
+        """Append a call and tell the listener.
+
+        Args:
+            call: The call that has ended.
+        """
+        self._settle()
+        self.records.append(call.record)
+        self._calls.append(call)
+        if call.explanation is not None:
+            self._ops_kept += len(call.explanation.ops)
         if self._on_call is not None:
-            self._on_call(record)
+            self._on_call(call.record)
+
+    def add_pass(self, name: str, trace: Any) -> None:
+        """Note that thunder has finished a pass. The trace is counted later: it may still be filled.
+
+        Args:
+            name: What thunder calls the pass.
+            trace: The trace that it made.
+        """
+        self._settle()
+        self._pending.append((name, current_compile(), len(self.records), trace))
+
+    def _settle(self) -> None:
+        """Count the ops of the passes that have ended, and let go of their traces."""
+        while self._pending:
+            name, key, calls_before, trace = self._pending.pop(0)
+            bound_symbols = trace.bound_symbols
+            nested = count_nested_ops(bound_symbols)
+            self._passes.append(RecordedPass(name, key, calls_before, len(bound_symbols), nested))
 
 
 recordings: tuple[Recording, ...] | None = None
@@ -177,15 +322,20 @@ recordings: tuple[Recording, ...] | None = None
 
 _lock = threading.Lock()
 _totals = _Totals()
+_remembered: deque[tuple[Any, ...]] = deque(maxlen=_MOST_CALLS)
 
 
 @contextmanager
 def record_calls(
-    *, compare: Caches | None = None, on_call: Callable[[CallRecord], None] | None = None
+    *,
+    details: bool = False,
+    compare: Caches | None = None,
+    on_call: Callable[[CallRecord], None] | None = None,
 ) -> Iterator[Recording]:
     """Record every call of dead code elimination that comes through the drop-in, in all threads.
 
     Args:
+        details: Keep what happened to each op, for `Recording.report`. Ops stay alive as long as the recording.
         compare: Time thunder's own pass on a copy of each input trace, with the caches `"as found"` or
             `"cold"`.
         on_call: Called with each record, in the thread that made the call. What it raises ends that compile.
@@ -199,12 +349,12 @@ def record_calls(
     if compare not in (None, "as found", "cold"):
         message = f"compare has to be 'as found', 'cold' or None, not {compare!r}"
         raise ValueError(message)
-    recording = Recording(compare, on_call)
-    _open(recording)
+    recording = Recording(compare, on_call, details=details)
+    open_recording(recording)
     try:
         yield recording
     finally:
-        _close(recording)
+        close_recording(recording)
 
 
 @contextmanager
@@ -256,6 +406,118 @@ def count(statistics: CallStatistics) -> None:
         _totals.elapsed_ns += elapsed_ns
 
 
+def remember(caller: FrameType, trace: Any, options: OptimizeOptions, statistics: CallStatistics) -> None:
+    """Keep the numbers of a call for `last_report`, until many others have come; called for every call.
+
+    Args:
+        caller: The frame of the caller. Only its name and line are kept.
+        trace: The input; only a weak reference is kept.
+        options: The options at which it ran.
+        statistics: What the optimizer reported.
+    """
+    _remembered.append(
+        (
+            caller.f_globals.get("__name__", "?"),
+            caller.f_code.co_name,
+            caller.f_lineno,
+            trace._provenance,
+            current_compile(),
+            weakref.ref(trace),
+            options,
+            statistics,
+        )
+    )
+    if logger.isEnabledFor(logging.DEBUG):
+        record = _remembered_call(_remembered[-1]).record
+        logger.debug(
+            "%s: %d ops became %d, nested %d became %d, in %.3f ms (%s)",
+            record.caller,
+            record.ops_in,
+            record.ops_out,
+            record.nested_in,
+            record.nested_out,
+            record.total_ns / 1e6,
+            ", ".join(f"{reason} {number}" for reason, number in record.removed.items() if number) or "nothing to do",
+        )
+
+
+def remember_fallback(caller: FrameType, trace: Any, options: OptimizeOptions, cause: str, elapsed_ns: int) -> None:
+    """Keep the numbers of a call that the optimizer could not do.
+
+    Args:
+        caller: The frame of the caller.
+        trace: The trace that thunder's own pass made.
+        options: The options that were asked for.
+        cause: Why the optimizer failed.
+        elapsed_ns: How long thunder's own pass took.
+    """
+    call = _begin(caller, trace, time.perf_counter_ns())
+    record = _stock_record(call, options.level, cause, trace, elapsed_ns)
+    _remembered.append((RecordedCall(record, current_compile(), None, None, options),))
+
+
+def remembered_calls() -> list[RecordedCall]:
+    """The latest calls of this process, oldest first.
+
+    Returns:
+        A new list of calls without details.
+    """
+    return [_remembered_call(entry) for entry in list(_remembered)]
+
+
+def _remembered_call(entry: tuple[Any, ...]) -> RecordedCall:
+    """A remembered call in full."""
+    if len(entry) == 1:
+        known: RecordedCall = entry[0]
+        return known
+    module, function, line, provenance, key, trace, options, statistics = entry
+    record = CallRecord(
+        module=module,
+        function=function,
+        line=line,
+        provenance=getattr(provenance, "pss", ""),
+        **_figures(options.level, statistics),
+    )
+    return RecordedCall(record, key, None, trace, options)
+
+
+def _figures(level: str, statistics: CallStatistics) -> dict[str, Any]:
+    """The fields of a record that come from the optimizer."""
+    return {
+        "level": level,
+        "ops_in": statistics.ops_in,
+        "ops_out": statistics.ops_out,
+        "nested_in": statistics.nested_in,
+        "nested_out": statistics.nested_out,
+        "removed": dict(statistics.removed),
+        "read_ns": statistics.read_ns,
+        "passes_ns": statistics.passes_ns,
+        "apply_ns": statistics.apply_ns,
+        "total_ns": statistics.total_ns,
+    }
+
+
+def current_compile() -> CompileKey:
+    """The compile that this thread is in the middle of.
+
+    Returns:
+        Its key; the key of no compile when thunder is not compiling.
+    """
+    module = sys.modules.get("thunder.core.compile_data")
+    variable = getattr(module, "_compile_data", None)
+    if variable is None:
+        return _NO_COMPILE
+    data, statistics = variable.get()
+    if data is None or statistics is None:
+        return _NO_COMPILE
+    function = data.fn
+    name = getattr(function, "__qualname__", None) or type(function).__qualname__
+    return CompileKey(weakref.ref(data), statistics.cache_misses, name)
+
+
+_NO_COMPILE = CompileKey()
+
+
 def count_bsyms(ops_in: int, ops_out: int, elapsed_ns: int) -> None:
     """Add one call on a plain list of bound symbols to the totals.
 
@@ -281,19 +543,60 @@ def count_fallback(elapsed_ns: int) -> None:
         _totals.fallback_ns += elapsed_ns
 
 
-def _open(recording: Recording) -> None:
-    """Let the hooks see a recording."""
+def open_recording(recording: Recording) -> None:
+    """Let the hooks see a recording.
+
+    Args:
+        recording: The recording to write to from now on.
+    """
     global recordings  # noqa: PLW0603 (one published name is what the hooks compare with `None`)
     with _lock:
         recordings = (*(recordings or ()), recording)
+        _watch_passes()
 
 
-def _close(recording: Recording) -> None:
-    """Take a recording away from the hooks."""
+def close_recording(recording: Recording) -> None:
+    """Take a recording away from the hooks.
+
+    Args:
+        recording: The recording; nothing happens if it is closed already.
+    """
     global recordings  # noqa: PLW0603 (one published name is what the hooks compare with `None`)
     with _lock:
         left = tuple(other for other in (recordings or ()) if other is not recording)
         recordings = left or None
+        _watch_passes()
+
+
+_watched: list[tuple[Any, Callable[[Any, Any], None]]] = []
+
+
+def _watch_passes() -> None:
+    """See to it that passes of thunder are noted while a recording wants details, and only then; under the lock.
+
+    Every pass ends with writing its name on the trace that it made. While somebody wants to know, the method that
+    does this tells the recordings as well.
+    """
+    wanted = any(recording.details for recording in recordings or ())
+    module = sys.modules.get("thunder.core.trace")
+    trace_type = getattr(module, "TraceCtx", None)
+    if not wanted:
+        while _watched:
+            watched_type, own_method = _watched.pop()
+            watched_type.set_provenance = own_method
+    elif not _watched and trace_type is not None:
+        own_method = trace_type.set_provenance
+
+        def set_provenance(trace: Any, provenance: Any) -> None:
+            own_method(trace, provenance)
+            name = str(getattr(provenance, "pss", ""))
+            if name and not name.startswith(_ELIMINATION):
+                for recording in recordings or ():
+                    if recording.details:
+                        recording.add_pass(name.partition(" (took")[0], trace)
+
+        _watched.append((trace_type, own_method))
+        trace_type.set_provenance = set_provenance
 
 
 @dataclass(slots=True)
@@ -309,6 +612,8 @@ class _OpenCall:
     copies: dict[Caches, Any]
     needed_proxies: set[Any] | None
     overhead_ns: int
+    key: CompileKey
+    trace: Any = None
 
 
 def open_call(
@@ -332,47 +637,72 @@ def open_call(
     for recording in open_recordings:
         if recording.compare is not None and recording.compare not in copies:
             copies[recording.compare] = copy_trace(trace, recording.compare)
-    needed_copy = None if needed_proxies is None or not copies else set(needed_proxies)
     call = _begin(caller, trace, start_ns)
     call.copies = copies
-    call.needed_proxies = needed_copy
+    if any(recording.wants_details for recording in open_recordings):
+        call.trace = trace
+        if not _watched:
+            with _lock:
+                _watch_passes()
+    if needed_proxies is not None and (copies or call.trace is not None):
+        call.needed_proxies = set(needed_proxies)
     return call
 
 
-def close_call(open_recordings: tuple[Recording, ...], call: _OpenCall, level: str, statistics: CallStatistics) -> None:
+def close_call(
+    open_recordings: tuple[Recording, ...], call: _OpenCall, options: OptimizeOptions, statistics: CallStatistics
+) -> None:
     """Write the record of a call that the optimizer did.
 
     Args:
         open_recordings: The recordings to write to.
         call: What `open_call` gave.
-        level: The level at which it ran.
+        options: The options at which it ran.
         statistics: What the optimizer reported.
     """
-    measured = {caches: _time_thunder(copy, call.needed_proxies) for caches, copy in call.copies.items()}
+    measured = {caches: time_thunder(copy, call.needed_proxies) for caches, copy in call.copies.items()}
     overhead_ns = call.overhead_ns + sum(elapsed_ns for _, _, elapsed_ns in measured.values())
+    explanation = None
+    if call.trace is not None:
+        start_ns = time.perf_counter_ns()
+        explanation = explain_call(call.trace, call.needed_proxies, options)
+        overhead_ns += time.perf_counter_ns() - start_ns
     for recording in open_recordings:
         thunder_ns, thunder_ops_out = (None, None) if recording.compare is None else measured[recording.compare][:2]
-        recording.add(
-            CallRecord(
-                module=call.module,
-                function=call.function,
-                line=call.line,
-                provenance=call.provenance,
-                level=level,
-                ops_in=statistics.ops_in,
-                ops_out=statistics.ops_out,
-                nested_in=statistics.nested_in,
-                nested_out=statistics.nested_out,
-                removed=dict(statistics.removed),
-                read_ns=statistics.read_ns,
-                passes_ns=statistics.passes_ns,
-                apply_ns=statistics.apply_ns,
-                total_ns=statistics.total_ns,
-                thunder_ns=thunder_ns,
-                thunder_ops_out=thunder_ops_out,
-                overhead_ns=overhead_ns,
-            )
+        record = CallRecord(
+            module=call.module,
+            function=call.function,
+            line=call.line,
+            provenance=call.provenance,
+            thunder_ns=thunder_ns,
+            thunder_ops_out=thunder_ops_out,
+            overhead_ns=overhead_ns,
+            **_figures(options.level, statistics),
         )
+        own_explanation = explanation if recording.wants_details else None
+        recording.add(RecordedCall(record, call.key, own_explanation, None, options))
+
+
+def explain_call(trace: Any, needed_proxies: set[Any] | None, options: OptimizeOptions) -> Explanation | None:
+    """What the optimizer does to each op of a trace.
+
+    Args:
+        trace: The trace; it is not changed.
+        needed_proxies: What is needed besides its outputs; not changed either.
+        options: What to do.
+
+    Returns:
+        What it says, or `None` if it fails where it did not fail before.
+    """
+    from .optimize import optimizer
+
+    try:
+        needed = None if needed_proxies is None else set(needed_proxies)
+        _, _, ops, renames = optimizer(options).explain(trace.bound_symbols, None, needed)
+    except Exception:
+        logger.exception("a call of dead code elimination could not be explained")
+        return None
+    return Explanation(trace, ops, renames)
 
 
 def close_fallback(  # noqa: PLR0917 (the facts of one record)
@@ -394,7 +724,7 @@ def close_fallback(  # noqa: PLR0917 (the facts of one record)
         elapsed_ns: How long that took.
     """
     for recording in open_recordings:
-        recording.add(_stock_record(call, level, cause, result, elapsed_ns))
+        recording.add(RecordedCall(_stock_record(call, level, cause, result, elapsed_ns), call.key))
 
 
 def open_stock_call(caller: FrameType, trace: Any) -> _OpenCall:
@@ -420,7 +750,7 @@ def close_stock_call(open_recordings: tuple[Recording, ...], call: _OpenCall, re
         elapsed_ns: How long it took.
     """
     for recording in open_recordings:
-        recording.add(_stock_record(call, "stock", None, result, elapsed_ns))
+        recording.add(RecordedCall(_stock_record(call, "stock", None, result, elapsed_ns), call.key))
 
 
 def _begin(caller: FrameType, trace: Any, start_ns: int) -> _OpenCall:
@@ -436,6 +766,7 @@ def _begin(caller: FrameType, trace: Any, start_ns: int) -> _OpenCall:
         copies={},
         needed_proxies=None,
         overhead_ns=0,
+        key=current_compile(),
     )
     call.overhead_ns = time.perf_counter_ns() - start_ns
     return call
@@ -459,8 +790,16 @@ def _stock_record(call: _OpenCall, level: str, cause: str | None, result: Any, e
     )
 
 
-def _time_thunder(copy: Any, needed_proxies: set[Any] | None) -> tuple[int | None, int | None, int]:
-    """Thunder's pass on a copy: its time, the ops that it leaves, and the time that the attempt took."""
+def time_thunder(copy: Any, needed_proxies: set[Any] | None) -> tuple[int | None, int | None, int]:
+    """Time thunder's own pass on a copy of a trace.
+
+    Args:
+        copy: The copy, which the pass may edit.
+        needed_proxies: What is needed besides the outputs; not changed.
+
+    Returns:
+        Its time and the ops that it leaves, `None` for both if it fails on this trace, and the time of the attempt.
+    """
     from ._hooks import call_stock_dce
 
     needed_copy = None if needed_proxies is None else set(needed_proxies)

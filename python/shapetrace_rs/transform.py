@@ -124,8 +124,8 @@ class OptimizeTransform(Transform):  # type: ignore[misc]  # (thunder has no typ
         """The optimized trace, or the trace itself when the optimizer fails and that is not to be raised."""
         recordings = report.recordings
         call = None
+        caller = sys._getframe(1)  # the cheap way: `inspect` reads source files
         if recordings is not None:
-            caller = sys._getframe(1)  # the cheap way: `inspect` reads source files
             call = report.open_call(recordings, caller, trace, None)
         try:
             result, statistics = _optimize.run(trace, None, self.options)
@@ -135,8 +135,9 @@ class OptimizeTransform(Transform):  # type: ignore[misc]  # (thunder has no typ
             cause = _hooks.describe(error)
         else:
             report.count(statistics)
+            report.remember(caller, trace, self.options, statistics)
             if recordings is not None and call is not None:
-                report.close_call(recordings, call, self.options.level, statistics)
+                report.close_call(recordings, call, self.options, statistics)
             return result
         report.count_fallback(0)
         if recordings is not None and call is not None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import math
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
-from harness import cuda, cuda_module
+from harness import Compiled, compile_passes, cuda, cuda_module
 from torch.nn import functional
+
+import shapetrace_rs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -171,3 +175,33 @@ MODULES = {
     "litgpt": Program(_litgpt_module, lambda: (_tokens(48),), is_module=True),
 }
 """Modules; thunder compiles them with constant values only."""
+
+PROGRAMS = FUNCTIONS | MODULES
+
+
+def compile_program(name: str, *, cache: str, grad: bool, drop_in: dict[str, Any] | None = None) -> Compiled:
+    """Compile one of the programs, once for all tests that look at it; what the drop-in made is checked.
+
+    Args:
+        name: Which of `PROGRAMS`.
+        cache: Thunder's cache option.
+        grad: Whether to compute gradients, of a function's arguments or of a module's parameters.
+        drop_in: The options of the drop-in; thunder's own dead code elimination without.
+
+    Returns:
+        All traces.
+    """
+    return _compile(name, cache, grad, None if drop_in is None else tuple(drop_in.items()))
+
+
+@functools.cache
+def _compile(name: str, cache: str, grad: bool, drop_in: tuple[tuple[str, Any], ...] | None) -> Compiled:
+    program = PROGRAMS[name]
+    function, args = program.build()
+    if program.is_module and not grad:
+        function.requires_grad_(requires_grad=False)
+    with nullcontext() if drop_in is None else shapetrace_rs.enabled(**dict(drop_in)):
+        compiled = compile_passes(function, args, cache=cache, grad=grad)
+    if drop_in is not None:
+        compiled.check()
+    return compiled

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import functools
 import importlib
 import inspect
 from typing import Any
 
 import pytest
 from harness import CONSTANT, DROP_IN, SYMBOLIC, Compiled, compile_both, compile_passes, nvfuser_executor
-from programs import FUNCTIONS, MODULES
+from programs import FUNCTIONS, MODULES, compile_program
 from thunder.core import prims
 from thunder.core.proxies import NumberProxy, Proxy, TensorProxy
-from thunder.core.trace import from_trace
+from thunder.core.trace import TraceCtx, from_trace, tracectx
 from thunder.executors.passes import del_last_used
 
 import shapetrace_rs
@@ -21,12 +20,9 @@ CASES = [pytest.param(name, cache, id=f"{name}, {cache}") for name in FUNCTIONS 
 CASES += [pytest.param(name, CONSTANT, id=f"{name}, {CONSTANT}") for name in MODULES]
 
 
-@functools.cache
 def _compile(name: str, cache: str) -> Compiled:
-    """One of the programs with gradients, compiled with the drop-in; once, for all tests that look at it."""
-    function, args = (FUNCTIONS | MODULES)[name].build()
-    with shapetrace_rs.enabled(**DROP_IN):
-        return compile_passes(function, args, cache=cache, grad=True)
+    """One of the programs with gradients, compiled with the drop-in."""
+    return compile_program(name, cache=cache, grad=True, drop_in=DROP_IN)
 
 
 def _names(proxies: Any) -> list[str]:
@@ -115,7 +111,7 @@ def test_dead_fusion_goes_and_unused_result_stays() -> None:
 
 
 def test_the_executor_calls_the_drop_in() -> None:
-    """The module of the executor is hooked although it was imported late, and it gets the needed values that it asks for."""
+    """The executor's module is hooked although it was imported late, and it gets the needed values it asks for."""
     implementation = importlib.import_module("thunder.executors.nvfuserex_impl")
     function, args = FUNCTIONS["gated"].build()
     with shapetrace_rs.enabled(**DROP_IN), shapetrace_rs.record_calls() as calls:
@@ -133,7 +129,8 @@ def test_unused_inputs_are_not_needed(drop_in: dict[str, Any]) -> None:
     executor = nvfuser_executor()
     fusion = _compile("softmax", CONSTANT).fusions[0]
     ops, results, given = list(fusion.subsymbols), list(fusion.output), list(fusion.args)
-    inputs = [TensorProxy(like=given[0], name="unused"), *given]
+    with tracectx(TraceCtx()):
+        inputs = [TensorProxy(like=given[0], name="unused"), *given]
     with shapetrace_rs.enabled(**drop_in):
         kept = executor._dce_bsyms(inputs, results, list(ops))
     assert inputs == given

@@ -2,39 +2,21 @@
 
 from __future__ import annotations
 
-import functools
-from contextlib import nullcontext
 from typing import Any
 
 import pytest
-from harness import CONSTANT, DROP_IN, SYMBOLIC, Compiled, Fusions, compile_both, compile_passes, cuda
-from programs import FUNCTIONS, MODULES
+from harness import CONSTANT, DROP_IN, SYMBOLIC, Compiled, Fusions, compile_both, cuda
+from programs import FUNCTIONS, PROGRAMS, compile_program
 
-import shapetrace_rs
-
-PROGRAMS = FUNCTIONS | MODULES
 GRADIENTS = pytest.mark.parametrize("grad", [False, True], ids=["forward", "gradients"])
 
 
-@functools.cache
-def _compile(name: str, cache: str, grad: bool, drop_in: tuple[tuple[str, Any], ...] | None) -> Compiled:
-    """One of the programs, compiled with thunder alone or with the drop-in; once, for all tests that look at it."""
-    program = PROGRAMS[name]
-    function, args = program.build()
-    if program.is_module and not grad:
-        function.requires_grad_(requires_grad=False)
-    with nullcontext() if drop_in is None else shapetrace_rs.enabled(**dict(drop_in)):
-        compiled = compile_passes(function, args, cache=cache, grad=grad)
-    compiled.check()
-    return compiled
-
-
 def _stock(name: str, *, cache: str, grad: bool) -> Compiled:
-    return _compile(name, cache, grad, None)
+    return compile_program(name, cache=cache, grad=grad)
 
 
 def _ours(name: str, *, cache: str, grad: bool, **options: Any) -> Compiled:
-    return _compile(name, cache, grad, tuple((DROP_IN | options).items()))
+    return compile_program(name, cache=cache, grad=grad, drop_in=DROP_IN | options)
 
 
 @GRADIENTS

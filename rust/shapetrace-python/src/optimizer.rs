@@ -181,11 +181,13 @@ impl Optimizer {
     fn guard<T>(&self, py: Python<'_>, run: impl FnOnce(&mut Workspace) -> PyResult<T>) -> PyResult<T> {
         let mut workspace = self.take_workspace();
         match catch_unwind(AssertUnwindSafe(|| run(&mut workspace))) {
-            Ok(answer) => {
+            Ok(Ok(answer)) => {
                 self.give_workspace_back(workspace);
-                answer
+                Ok(answer)
             }
-            // The workspace may be half done: it is dropped.
+            // The workspace may be half done: it is dropped. What it knows of symbols would not fit
+            // the program that was lost with it.
+            Ok(Err(error)) => Err(error),
             Err(panic) => Err(self.internal_error(py, panic.as_ref())),
         }
     }
