@@ -32,7 +32,7 @@ class Program:
     arguments: Callable[[int], tuple[Any, ...]]
 
 
-def block(x, norm1, query, key, value, out, norm2, up, down, heads):  # noqa: PLR0917
+def block(x, norm1, query, key, value, out, norm2, up, down, heads):
     """One block of a transformer, weights passed in."""
     batch, length, width = x.shape
     h = functional.layer_norm(x, (width,), norm1)

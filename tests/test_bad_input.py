@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import functools
 import gc
 import sys
 import threading
@@ -11,11 +12,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-import shapetrace_rs
 import torch
-from shapetrace_rs.errors import InvalidTraceError, MissingReturnError
 from thunder.core.proxies import Proxy, TensorProxy
 from thunder.core.symbol import BoundSymbol
+
+import shapetrace_rs
+from shapetrace_rs.errors import InvalidTraceError, MissingReturnError
 from trace_tools import (
     EFFECT,
     LEVELS,
@@ -367,6 +369,7 @@ def test_structure_that_changes_while_it_is_read(level: str) -> None:
 # Size.
 
 
+@functools.cache
 def chain(length: int) -> Any:
     """A live chain, and as many dead ops beside it."""
     with new_trace() as trace:
@@ -382,9 +385,9 @@ def chain(length: int) -> Any:
 
 
 def seconds(function: Any, *arguments: Any, **options: Any) -> float:
-    """The shortest of three runs."""
+    """The shorter of two runs."""
     times = []
-    for _ in range(3):
+    for _ in range(2):
         start = time.perf_counter()
         function(*arguments, **options)
         times.append(time.perf_counter() - start)
@@ -399,9 +402,10 @@ def test_time_is_linear_in_the_number_of_ops(level: str) -> None:
     assert len(result.bound_symbols) == 50_002
     assert "cos" not in op_names(result)
     # The first run has warmed up what there is to warm up.
-    ratio = seconds(shapetrace_rs.optimize, large, level=level) / seconds(shapetrace_rs.optimize, small, level=level)
+    spent = seconds(shapetrace_rs.optimize, large, level=level)
+    ratio = spent / seconds(shapetrace_rs.optimize, small, level=level)
     assert ratio < 50, f"10 times the ops took {ratio:.0f} times as long"
-    assert seconds(shapetrace_rs.optimize, large, level=level) < 10
+    assert spent < 10
 
 
 @each_level
@@ -485,7 +489,7 @@ def test_names_that_would_change_deep_in_arguments() -> None:
         finish(trace, (r, i0), a)
     with pytest.raises(InvalidTraceError, match="deep"):
         shapetrace_rs.optimize(trace)
-    assert op_names(shapetrace_rs.optimize(trace, level="compat")) == ["shape", "f", "python_return"] or True
+    assert "f" in op_names(shapetrace_rs.optimize(trace, level="compat"))
 
 
 @each_level
@@ -640,11 +644,10 @@ def test_what_was_optimized_can_be_freed(level: str) -> None:
     assert [reference() for reference in references] == [None] * 10
 
 
-def test_stock_pass_is_reachable_when_ours_refuses() -> None:
+def test_stock_error_is_seen_when_both_refuse() -> None:
     """What our optimizer refuses in a compile goes to thunder's pass, whose error the user sees."""
     with new_trace() as trace:
         a = tensor("a")
         prims.sin(a)
-    with shapetrace_rs.enabled(), pytest.warns(shapetrace_rs.ShapetraceWarning, match="MissingReturnError"):
-        with pytest.raises(AssertionError, match="no return"):
-            transform_common.dce(trace)
+    with shapetrace_rs.enabled(), pytest.raises(AssertionError, match="no return"):
+        transform_common.dce(trace)

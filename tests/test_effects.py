@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-import shapetrace_rs
 import thunder
 import torch
 from thunder.core.symbol import Symbol
+
+import shapetrace_rs
 from trace_tools import (
     EFFECT,
     LEVELS,
@@ -203,12 +204,13 @@ def test_composite_with_a_tagged_in_place_op_computes_what_eager_does(level: str
 
         composite = Symbol(name="relu_then_sin", meta=inside, id="relu_then_sin", is_prim=False)
         with shapetrace_rs.enabled(level=level, strict=True):
-            result = thunder.jit(lambda x: composite(x), executors=executors)(torch.tensor([-1.0, 2.0]))
+            result = thunder.jit(composite, executors=executors)(torch.tensor([-1.0, 2.0]))
     torch.testing.assert_close(result, torch.tensor([0.0, 2.0]).sin())
 
 
 def test_in_place_program_leaves_the_input_as_eager_does() -> None:
     """The writes that a user asked for reach the user's tensors at both levels."""
+
     def update(x: Any, y: Any) -> Any:
         x.mul_(2)
         y.sin()

@@ -7,10 +7,11 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import shapetrace_rs
 import thunder
 import torch
 from thunder.core.proxies import TensorProxy
+
+import shapetrace_rs
 from trace_tools import (
     EFFECT,
     LEVELS,

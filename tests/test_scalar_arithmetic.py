@@ -10,10 +10,10 @@ import pytest
 import thunder
 from hypothesis import example, given
 from hypothesis import strategies as st
-from trace_tools import examples, prims, python_function
 
 from shapetrace_rs import _core
 from shapetrace_rs._thunder import _SCALAR_PRIMITIVES
+from trace_tools import examples, prims, python_function
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,7 +49,23 @@ BINARY: dict[str, Callable[[Any, Any], Any]] = {
 UNARY: dict[str, Callable[[Any], Any]] = {"signbit": lambda a: a < 0, "neg": operator.neg, "py_abs": abs}
 CONVERT = "convert_element_type"
 
-EDGES = [0, 1, -1, 2, -2, 2**31, 2**53, 2**53 + 1, -(2**53) - 1, 2**62, 2**63 - 1, -(2**63), 2**63, -(2**63) - 1, 10**30]
+EDGES = [
+    0,
+    1,
+    -1,
+    2,
+    -2,
+    2**31,
+    2**53,
+    2**53 + 1,
+    -(2**53) - 1,
+    2**62,
+    2**63 - 1,
+    -(2**63),
+    2**63,
+    -(2**63) - 1,
+    10**30,
+]
 FLOATS = [0.0, -0.0, 1.0, -1.0, 0.5, math.inf, -math.inf, math.nan, 1e300, -1e-320, 2.0**53, 2.0**63, -(2.0**63)]
 
 ints = st.one_of(st.integers(-10, 10), st.sampled_from(EDGES), st.integers(-(2**70), 2**70))
@@ -63,7 +79,7 @@ def same(a: Any, b: Any) -> bool:
     if type(a) is not type(b):
         return False
     if isinstance(a, float):
-        return math.isnan(a) and math.isnan(b) or (a == b and math.copysign(1, a) == math.copysign(1, b))
+        return (math.isnan(a) and math.isnan(b)) or (a == b and math.copysign(1, a) == math.copysign(1, b))
     return a == b
 
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 from torch.fx.immutable_collections import immutable_list
+
 from trace_tools import (
     LEVELS,
     assert_settled,

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from hypothesis import event
 from hypothesis import strategies as st
 from thunder.core.proxies import CollectionProxy, NumberProxy, TensorProxy
+
 from trace_tools import EFFECT, boolean, emit, floating, integer, new_trace, prims, symbol, tensor, variables
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ class _Writer:
         if kind == "list":
             return list(leaves)
         if kind == "dict":
-            return {key: leaf for key, leaf in zip("zyxwvu", leaves, strict=False)}
+            return dict(zip("zyxwvu", leaves, strict=False))
         if kind == "ordered":
             return [collections.OrderedDict(zip("zyxwvu", leaves, strict=False))]
         if kind == "pack" and leaves:

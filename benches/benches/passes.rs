@@ -3,6 +3,8 @@
 //! `cargo bench` runs all; `cargo bench -- full/chain` one group. `SHAPETRACE_BENCH_MAX=7` adds ten
 //! million ops. Building a program is not part of the time: it is what the caller does.
 
+#![allow(missing_docs)] // the macro below makes a public function
+
 use std::hint::black_box;
 use std::time::Duration;
 

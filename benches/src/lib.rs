@@ -5,6 +5,8 @@
 //! nested composites (what thunder records), and shape noise (what it records under symbolic
 //! values).
 
+#![allow(clippy::missing_panics_doc)] // sizes are chosen by the benches; a program that cannot be built is a fault here
+
 use shapetrace_core::entity::PackedOption;
 use shapetrace_core::ir::{
     Number, NumberType, Op, OpFlags, OpSpec, Operand, Program, ProgramBuilder, ScalarOp, Symbol, SymbolData,

@@ -22,6 +22,7 @@ from .errors import (
     ShapetraceWarning,
     UnsupportedVersionError,
 )
+from .explain import CallReport, OpReport, PassReport, Report, explain, last_report
 from .install import enabled, install, installed, uninstall
 from .optimize import CallStatistics, dce, dce_bsyms, optimize
 from .options import OptimizeOptions
@@ -34,15 +35,19 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CallRecord",
+    "CallReport",
     "CallStatistics",
     "Counters",
     "Finding",
     "InternalError",
     "InvalidTraceError",
     "MissingReturnError",
+    "OpReport",
     "OptimizeOptions",
     "OptimizeTransform",
+    "PassReport",
     "Recording",
+    "Report",
     "ShapetraceError",
     "ShapetraceWarning",
     "UnsupportedVersionError",
@@ -51,8 +56,10 @@ __all__ = [
     "dce",
     "dce_bsyms",
     "enabled",
+    "explain",
     "install",
     "installed",
+    "last_report",
     "optimize",
     "record_calls",
     "record_stock_calls",

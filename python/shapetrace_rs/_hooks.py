@@ -25,6 +25,7 @@ from .errors import ShapetraceWarning
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from types import FrameType
 
 
 __all__ = ["HOOKS", "describe", "forget_causes", "tell_fallback"]
@@ -70,16 +71,18 @@ def _dce(trace: Any, needed_proxies: set[Any] | None = None) -> Any:
     try:
         if needed_proxies is not None:
             needed_before = set(needed_proxies)
-        result, statistics = _optimize.run(trace, needed_proxies, options)
+        source = _opened(trace, caller) if options.level == "full" and options.open_composites else trace
+        result, statistics = _optimize.run(source, needed_proxies, options)
     except Exception as error:
         if options.strict:
             raise
         cause = describe(error)
     else:
         report.count(statistics)
-        report.remember(caller, trace, options, statistics)
+        explanation = None
         if recordings is not None and call is not None:
-            report.close_call(recordings, call, options, statistics)
+            explanation = report.close_call(recordings, call, source, options, statistics)
+        report.remember(caller, source, trace.get_provenance(), options, statistics, explanation)
         return result
 
     _restore(needed_proxies, needed_before)
@@ -88,11 +91,22 @@ def _dce(trace: Any, needed_proxies: set[Any] | None = None) -> Any:
     result = _call_stock("dce", trace, needed_proxies)
     elapsed_ns = time.perf_counter_ns() - start_ns
     report.count_fallback(elapsed_ns)
-    report.remember_fallback(caller, result, options, cause, elapsed_ns)
+    report.remember_fallback(caller, trace, options, cause, result, elapsed_ns)
     if recordings is not None and call is not None:
         report.close_fallback(recordings, call, options.level, cause, result, elapsed_ns)
     tell_fallback(cause, "thunder's own dead code elimination did the work instead", stacklevel=3)
     return result
+
+
+def _opened(trace: Any, caller: FrameType) -> Any:
+    """The trace with composites opened, if it is about to be given to executors of which one fuses."""
+    code = caller.f_code
+    if code.co_name != "transform_for_execution" or caller.f_globals.get("__name__") != "thunder.executors.passes":
+        return trace
+    from ._opening import fusion_executors_in_use, open_composites
+
+    executors = fusion_executors_in_use()
+    return open_composites(trace, executors) if executors else trace
 
 
 def _dce_bsyms(bsyms: Sequence[Any], output: Any, needed_proxies: set[Any] | None = None) -> Any:

@@ -9,6 +9,7 @@ import copy
 import dataclasses
 import functools
 import importlib
+import operator
 from types import SimpleNamespace
 from typing import Any
 
@@ -53,7 +54,7 @@ _LANGUAGES = ("thunder.torch", "thunder.clang", "thunder.numpy", "thunder.core")
 
 
 @functools.cache
-def _modules() -> SimpleNamespace:
+def modules() -> SimpleNamespace:
     """All of thunder that is used here, imported at the first use.
 
     Raises:
@@ -67,6 +68,7 @@ def _modules() -> SimpleNamespace:
         proxies=load("thunder.core.proxies"),
         pytree=load("thunder.core.pytree"),
         symbol=load("thunder.core.symbol"),
+        compile_data=load("thunder.core.compile_data"),
         trace=load("thunder.core.trace"),
         extend=load("thunder.extend"),
         pythonex=load("thunder.executors.pythonex"),
@@ -86,7 +88,7 @@ def host() -> SimpleNamespace:
     Raises:
         UnsupportedVersionError: thunder or torch is missing or has an unsuitable version.
     """
-    thunder = _modules()
+    thunder = modules()
     proxies, prims = thunder.proxies, thunder.prims
     return SimpleNamespace(
         bound_symbol=thunder.symbol.BoundSymbol,
@@ -101,7 +103,7 @@ def host() -> SimpleNamespace:
         is_leaf=_is_leaf,
         flatten=_children,
         unflatten=_with_children,
-        rebuild=_rebuild,
+        rebuild=rebuild,
         reshape=_reshape,
         scalar_symbol=_scalar_symbol,
         invalid_trace_error=errors.InvalidTraceError,
@@ -120,7 +122,7 @@ def symbol_facts(symbol: Any) -> tuple[str, int, str | None, bool]:
         Its name with the module or executor it is from, its flags, the scalar arithmetic that it is, and whether the
         answer may be kept beyond the call (not for symbols that are made for one compile).
     """
-    thunder = _modules()
+    thunder = modules()
     tags = symbol.tags or ()
     op_tags, ids = thunder.prims.OpTags, thunder.prims.PrimIDs
     is_primitive_of_thunder = type(symbol.id) is ids and symbol.executor is None
@@ -156,7 +158,7 @@ def _module_name(symbol: Any) -> str:
 
 def _executor_queries() -> tuple[Any, ...]:
     """The operations with which thunder's own executors ask for a shape."""
-    thunder = _modules()
+    thunder = modules()
     return (thunder.pythonex.shape, thunder.torchex.shape)
 
 
@@ -166,7 +168,7 @@ def floor_division_can_run() -> bool:
     Returns:
         `True` if `prims.py_floordiv` exists and one of thunder's always-executors implements it.
     """
-    thunder = _modules()
+    thunder = modules()
     identity = getattr(thunder.prims.PrimIDs, "PY_FLOORDIV", None)
     return identity is not None and any(
         identity in executor.implmap for executor in thunder.extend.get_always_executors()
@@ -175,18 +177,18 @@ def floor_division_can_run() -> bool:
 
 def _scalar_symbol(name: str) -> Any:
     """Thunder's primitive for a scalar operation of the core."""
-    return getattr(_modules().prims, name)
+    return getattr(modules().prims, name)
 
 
 def _is_leaf(value: Any) -> bool:
     """Whether thunder's flattening takes an object for a leaf."""
-    thunder = _modules()
+    thunder = modules()
     return bool(thunder.optree.tree_is_leaf(value, none_is_leaf=True, namespace=thunder.pytree.OPTREE_NAMESPACE))
 
 
 def _one_level(container: Any) -> tuple[list[Any], Any]:
     """The direct children of a container that is no dataclass, and how to put it together again."""
-    thunder = _modules()
+    thunder = modules()
     return thunder.optree.tree_flatten(  # type: ignore[no-any-return]
         container,
         is_leaf=lambda item: item is not container,
@@ -212,10 +214,10 @@ def _with_children(container: Any, children: list[Any]) -> Any:
         for name, child in zip(names, children, strict=True):
             object.__setattr__(made, name, child)
         return made
-    return _modules().optree.tree_unflatten(_one_level(container)[1], children)
+    return modules().optree.tree_unflatten(_one_level(container)[1], children)
 
 
-def _rebuild(bound_symbol: Any, changes: dict[str, Any]) -> Any:
+def rebuild(bound_symbol: Any, changes: dict[str, Any]) -> Any:
     """A bound symbol with some fields changed.
 
     thunder's `from_bsym` would run the symbol's post-processing again, which resets the call context of a fusion and
@@ -262,6 +264,9 @@ def _reshape(proxy: Any, shape: Any) -> Any:
     clone.__dict__.update(proxy.__dict__)
     clone._tags = copy.copy(proxy._tags)
     clone._shape = shape
+    if callable(proxy._numel):
+        # Under symbolic values the number of elements is computed when asked for, from the numbers in the shape.
+        clone._numel = lambda *_: functools.reduce(operator.mul, shape, 1)
     return clone
 
 
@@ -274,7 +279,7 @@ def trace_module() -> Any:
     Raises:
         UnsupportedVersionError: thunder or torch is missing or has an unsuitable version.
     """
-    return _modules().trace
+    return modules().trace
 
 
 _made_runnable: list[Any] = []
@@ -293,7 +298,7 @@ def make_runnable(bound_symbol: Any) -> None:
     symbol = bound_symbol.sym
     if symbol.executor is not None or symbol.id is None:
         return
-    thunder = _modules()
+    thunder = modules()
     implementation = thunder.custom_op_ex.custom_op_ex.implmap.get(symbol.id)
     python = thunder.pythonex.ex
     if implementation is not None and symbol.id not in python.implmap:
@@ -304,4 +309,4 @@ def make_runnable(bound_symbol: Any) -> None:
 def withdraw_implementations() -> None:
     """Undo all that `make_runnable` did."""
     while _made_runnable:
-        _modules().pythonex.ex.implmap.pop(_made_runnable.pop(), None)
+        modules().pythonex.ex.implmap.pop(_made_runnable.pop(), None)

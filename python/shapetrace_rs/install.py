@@ -45,6 +45,7 @@ def install(
     keep_shape_numbers: bool = False,
     effects: Effects | None = None,
     floor_division: bool = True,
+    open_composites: bool = True,
 ) -> None:
     """Use the Rust optimizer wherever thunder runs dead code elimination, in this process, from now on.
 
@@ -61,6 +62,7 @@ def install(
         effects: Which ops have side effects, beyond what their tags say: a predicate on bound symbols, a
             mapping from symbol names to answers, or a collection of names.
         floor_division: Write thunder's long form of `a // b` as the one op that Python's executor has for it.
+        open_composites: Where a fusion executor is in use, open composites that only known numbers keep from fusing.
 
     Raises:
         UnsupportedVersionError: lightning-thunder or torch is missing or has an unsuitable version.
@@ -74,6 +76,7 @@ def install(
         keep_shape_numbers=keep_shape_numbers,
         effects=effects,
         floor_division=floor_division,
+        open_composites=open_composites,
     )
     _import_thunder()
     with _state.lock:

@@ -31,6 +31,9 @@ class OptimizeOptions:
         effects: Which ops have side effects, beyond what their tags say; see `Effects`.
         floor_division: Write thunder's long form of `a // b` as the one op that Python's executor has for it.
             Level `"full"` only.
+        open_composites: Where a fusion executor is in use, open composites that it refuses only because they ask for
+            numbers that are known from the trace's inputs, right before thunder gives ops to executors. Level
+            `"full"` with the drop-in only.
 
     Raises:
         ValueError: The level is neither `"full"` nor `"compat"`.
@@ -43,6 +46,7 @@ class OptimizeOptions:
     keep_shape_numbers: bool = False
     effects: Effects | None = None
     floor_division: bool = True
+    open_composites: bool = True
 
     def __post_init__(self) -> None:
         """Refuse values that would fail later, in the middle of a compile."""

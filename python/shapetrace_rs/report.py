@@ -236,8 +236,9 @@ class Recording:
         self._on_call = on_call
         self._calls: list[RecordedCall] = []
         self._passes: list[RecordedPass] = []
-        self._pending: list[tuple[str, CompileKey, int, Any]] = []
+        self._pending: dict[int, tuple[str, CompileKey, int, Any]] = {}
         self._ops_kept = 0
+        self._lock = threading.Lock()
 
     def __len__(self) -> int:
         """How many calls there were."""
@@ -273,7 +274,7 @@ class Recording:
         """
         from .explain.data import report_of
 
-        return report_of(self._calls, passes=self.passes(), title=title)
+        return report_of(list(self._calls), passes=self.passes(), title=title)
 
     def passes(self) -> list[RecordedPass]:
         """The steps of thunder's between the calls; known in recordings with details only.
@@ -281,8 +282,10 @@ class Recording:
         Returns:
             A new list.
         """
-        self._settle()
-        return list(self._passes)
+        with self._lock:
+            for thread in list(self._pending):
+                self._settle(thread)
+            return list(self._passes)
 
     def add(self, call: RecordedCall) -> None:
         """Append a call and tell the listener.
@@ -290,28 +293,32 @@ class Recording:
         Args:
             call: The call that has ended.
         """
-        self._settle()
-        self.records.append(call.record)
-        self._calls.append(call)
-        if call.explanation is not None:
-            self._ops_kept += len(call.explanation.ops)
+        with self._lock:
+            self._settle(threading.get_ident())
+            self.records.append(call.record)
+            self._calls.append(call)
+            if call.explanation is not None:
+                self._ops_kept += len(call.explanation.ops)
         if self._on_call is not None:
             self._on_call(call.record)
 
     def add_pass(self, name: str, trace: Any) -> None:
-        """Note that thunder has finished a pass. The trace is counted later: it may still be filled.
+        """Note that thunder has finished a pass. Its ops are counted when the thread goes on: it may still get some.
 
         Args:
             name: What thunder calls the pass.
             trace: The trace that it made.
         """
-        self._settle()
-        self._pending.append((name, current_compile(), len(self.records), trace))
+        thread = threading.get_ident()
+        with self._lock:
+            self._settle(thread)
+            self._pending[thread] = (name, current_compile(), len(self.records), trace)
 
-    def _settle(self) -> None:
-        """Count the ops of the passes that have ended, and let go of their traces."""
-        while self._pending:
-            name, key, calls_before, trace = self._pending.pop(0)
+    def _settle(self, thread: int) -> None:
+        """Count the ops of the latest pass of a thread, and let go of its trace; with the lock held."""
+        pending = self._pending.pop(thread, None)
+        if pending is not None:
+            name, key, calls_before, trace = pending
             bound_symbols = trace.bound_symbols
             nested = count_nested_ops(bound_symbols)
             self._passes.append(RecordedPass(name, key, calls_before, len(bound_symbols), nested))
@@ -323,6 +330,10 @@ recordings: tuple[Recording, ...] | None = None
 _lock = threading.Lock()
 _totals = _Totals()
 _remembered: deque[tuple[Any, ...]] = deque(maxlen=_MOST_CALLS)
+_loose_explanation: list[tuple[CallStatistics, Explanation]] = []
+_explanations: weakref.WeakKeyDictionary[Any, tuple[int, list[tuple[CallStatistics, Explanation]]]] = (
+    weakref.WeakKeyDictionary()
+)
 
 
 @contextmanager
@@ -406,27 +417,40 @@ def count(statistics: CallStatistics) -> None:
         _totals.elapsed_ns += elapsed_ns
 
 
-def remember(caller: FrameType, trace: Any, options: OptimizeOptions, statistics: CallStatistics) -> None:
+def remember(  # noqa: PLR0917 (the facts of one call)
+    caller: FrameType,
+    trace: Any,
+    provenance: Any,
+    options: OptimizeOptions,
+    statistics: CallStatistics,
+    explanation: Explanation | None = None,
+) -> None:
     """Keep the numbers of a call for `last_report`, until many others have come; called for every call.
 
     Args:
         caller: The frame of the caller. Only its name and line are kept.
-        trace: The input; only a weak reference is kept.
+        trace: What the optimizer got; only a weak reference is kept.
+        provenance: What made the input.
         options: The options at which it ran.
         statistics: What the optimizer reported.
+        explanation: What happened to each op, if a recording asked for that. It is kept as long as the compiled
+            function lives and is not compiled anew.
     """
+    key = current_compile()
     _remembered.append(
         (
             caller.f_globals.get("__name__", "?"),
             caller.f_code.co_name,
             caller.f_lineno,
-            trace._provenance,
-            current_compile(),
+            provenance,
+            key,
             weakref.ref(trace),
             options,
             statistics,
         )
     )
+    if explanation is not None:
+        _keep_explanation(key, statistics, explanation)
     if logger.isEnabledFor(logging.DEBUG):
         record = _remembered_call(_remembered[-1]).record
         logger.debug(
@@ -441,19 +465,45 @@ def remember(caller: FrameType, trace: Any, options: OptimizeOptions, statistics
         )
 
 
-def remember_fallback(caller: FrameType, trace: Any, options: OptimizeOptions, cause: str, elapsed_ns: int) -> None:
+def remember_fallback(  # noqa: PLR0917 (the facts of one record)
+    caller: FrameType, trace: Any, options: OptimizeOptions, cause: str, result: Any, elapsed_ns: int
+) -> None:
     """Keep the numbers of a call that the optimizer could not do.
 
     Args:
         caller: The frame of the caller.
-        trace: The trace that thunder's own pass made.
+        trace: The input.
         options: The options that were asked for.
         cause: Why the optimizer failed.
-        elapsed_ns: How long thunder's own pass took.
+        result: What was made without it.
+        elapsed_ns: How long that took.
     """
-    call = _begin(caller, trace, time.perf_counter_ns())
-    record = _stock_record(call, options.level, cause, trace, elapsed_ns)
-    _remembered.append((RecordedCall(record, current_compile(), None, None, options),))
+    if hasattr(trace, "bound_symbols"):
+        call = _begin(caller, trace, time.perf_counter_ns())
+        record = _stock_record(call, options.level, cause, result, elapsed_ns)
+        _remembered.append((RecordedCall(record, call.key, None, None, options),))
+
+
+def _keep_explanation(key: CompileKey, statistics: CallStatistics, explanation: Explanation) -> None:
+    """Keep what was recorded about the ops of a call, for the latest compile of each function that lives."""
+    function = None if key.function is None else key.function()
+    with _lock:
+        if function is None:
+            _loose_explanation[:] = [(statistics, explanation)]
+            return
+        number, explanations = _explanations.get(function, (0, []))
+        if number != key.number:
+            explanations = []
+        explanations.append((statistics, explanation))
+        _explanations[function] = (key.number, explanations)
+
+
+def _kept_explanation(key: CompileKey, statistics: CallStatistics) -> Explanation | None:
+    """What was recorded about the ops of a call, if it was and is still kept."""
+    function = None if key.function is None else key.function()
+    with _lock:
+        kept = _loose_explanation if function is None else _explanations.get(function, (0, []))[1]
+        return next((explanation for own, explanation in kept if own is statistics), None)
 
 
 def remembered_calls() -> list[RecordedCall]:
@@ -476,13 +526,21 @@ def _remembered_call(entry: tuple[Any, ...]) -> RecordedCall:
         function=function,
         line=line,
         provenance=getattr(provenance, "pss", ""),
-        **_figures(options.level, statistics),
+        **figures(options.level, statistics),
     )
-    return RecordedCall(record, key, None, trace, options)
+    return RecordedCall(record, key, _kept_explanation(key, statistics), trace, options)
 
 
-def _figures(level: str, statistics: CallStatistics) -> dict[str, Any]:
-    """The fields of a record that come from the optimizer."""
+def figures(level: str, statistics: CallStatistics) -> dict[str, Any]:
+    """The fields of a record that come from the optimizer.
+
+    Args:
+        level: The level at which it ran.
+        statistics: What it reported.
+
+    Returns:
+        Keyword arguments for a `CallRecord`.
+    """
     return {
         "level": level,
         "ops_in": statistics.ops_in,
@@ -569,6 +627,7 @@ def close_recording(recording: Recording) -> None:
 
 
 _watched: list[tuple[Any, Callable[[Any, Any], None]]] = []
+_names_seen: deque[Any] = deque(maxlen=64)
 
 
 def _watch_passes() -> None:
@@ -584,13 +643,16 @@ def _watch_passes() -> None:
         while _watched:
             watched_type, own_method = _watched.pop()
             watched_type.set_provenance = own_method
+            _names_seen.clear()
     elif not _watched and trace_type is not None:
         own_method = trace_type.set_provenance
 
         def set_provenance(trace: Any, provenance: Any) -> None:
             own_method(trace, provenance)
             name = str(getattr(provenance, "pss", ""))
-            if name and not name.startswith(_ELIMINATION):
+            # A copy of a trace gets the very name of the original: that is no pass.
+            if name and not name.startswith(_ELIMINATION) and not any(seen is provenance for seen in _names_seen):
+                _names_seen.append(provenance)
                 for recording in recordings or ():
                     if recording.details:
                         recording.add_pass(name.partition(" (took")[0], trace)
@@ -613,7 +675,7 @@ class _OpenCall:
     needed_proxies: set[Any] | None
     overhead_ns: int
     key: CompileKey
-    trace: Any = None
+    details: bool = False
 
 
 def open_call(
@@ -640,32 +702,40 @@ def open_call(
     call = _begin(caller, trace, start_ns)
     call.copies = copies
     if any(recording.wants_details for recording in open_recordings):
-        call.trace = trace
+        call.details = True
         if not _watched:
             with _lock:
                 _watch_passes()
-    if needed_proxies is not None and (copies or call.trace is not None):
+    if needed_proxies is not None and (copies or call.details):
         call.needed_proxies = set(needed_proxies)
     return call
 
 
 def close_call(
-    open_recordings: tuple[Recording, ...], call: _OpenCall, options: OptimizeOptions, statistics: CallStatistics
-) -> None:
+    open_recordings: tuple[Recording, ...],
+    call: _OpenCall,
+    trace: Any,
+    options: OptimizeOptions,
+    statistics: CallStatistics,
+) -> Explanation | None:
     """Write the record of a call that the optimizer did.
 
     Args:
         open_recordings: The recordings to write to.
         call: What `open_call` gave.
+        trace: What the optimizer got: the input, or what it became when composites were opened.
         options: The options at which it ran.
         statistics: What the optimizer reported.
+
+    Returns:
+        What happened to each op, if a recording asks for that.
     """
     measured = {caches: time_thunder(copy, call.needed_proxies) for caches, copy in call.copies.items()}
     overhead_ns = call.overhead_ns + sum(elapsed_ns for _, _, elapsed_ns in measured.values())
     explanation = None
-    if call.trace is not None:
+    if call.details:
         start_ns = time.perf_counter_ns()
-        explanation = explain_call(call.trace, call.needed_proxies, options)
+        explanation = explain_call(trace, call.needed_proxies, options)
         overhead_ns += time.perf_counter_ns() - start_ns
     for recording in open_recordings:
         thunder_ns, thunder_ops_out = (None, None) if recording.compare is None else measured[recording.compare][:2]
@@ -677,10 +747,11 @@ def close_call(
             thunder_ns=thunder_ns,
             thunder_ops_out=thunder_ops_out,
             overhead_ns=overhead_ns,
-            **_figures(options.level, statistics),
+            **figures(options.level, statistics),
         )
         own_explanation = explanation if recording.wants_details else None
         recording.add(RecordedCall(record, call.key, own_explanation, None, options))
+    return explanation
 
 
 def explain_call(trace: Any, needed_proxies: set[Any] | None, options: OptimizeOptions) -> Explanation | None:

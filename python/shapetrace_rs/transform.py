@@ -135,11 +135,13 @@ class OptimizeTransform(Transform):  # type: ignore[misc]  # (thunder has no typ
             cause = _hooks.describe(error)
         else:
             report.count(statistics)
-            report.remember(caller, trace, self.options, statistics)
+            explanation = None
             if recordings is not None and call is not None:
-                report.close_call(recordings, call, self.options, statistics)
+                explanation = report.close_call(recordings, call, trace, self.options, statistics)
+            report.remember(caller, trace, trace.get_provenance(), self.options, statistics, explanation)
             return result
         report.count_fallback(0)
+        report.remember_fallback(caller, trace, self.options, cause, trace, 0)
         if recordings is not None and call is not None:
             report.close_fallback(recordings, call, self.options.level, cause, trace, 0)
         _hooks.tell_fallback(cause, "the trace is used as it was", stacklevel=2)

@@ -6,7 +6,7 @@ import warnings
 from pathlib import Path
 
 import pytest
-from harness import NvFuserMissingError, nvfuser_executor
+from nvfuser_harness import NvFuserMissingError, nvfuser_executor
 
 _HERE = Path(__file__).parent
 

@@ -7,8 +7,8 @@ import inspect
 from typing import Any
 
 import pytest
-from harness import CONSTANT, DROP_IN, SYMBOLIC, Compiled, compile_both, compile_passes, nvfuser_executor
-from programs import FUNCTIONS, MODULES, compile_program
+from nvfuser_harness import CONSTANT, DROP_IN, SYMBOLIC, Compiled, compile_both, compile_passes, nvfuser_executor
+from nvfuser_programs import FUNCTIONS, MODULES, compile_program
 from thunder.core import prims
 from thunder.core.proxies import NumberProxy, Proxy, TensorProxy
 from thunder.core.trace import TraceCtx, from_trace, tracectx

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from harness import CONSTANT, DROP_IN, SYMBOLIC, Compiled, Fusions, compile_both, cuda
-from programs import FUNCTIONS, PROGRAMS, compile_program
+from nvfuser_harness import CONSTANT, DROP_IN, SYMBOLIC, Compiled, Fusions, compile_both, cuda
+from nvfuser_programs import FUNCTIONS, PROGRAMS, compile_program
 
 GRADIENTS = pytest.mark.parametrize("grad", [False, True], ids=["forward", "gradients"])
 

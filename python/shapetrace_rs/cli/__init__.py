@@ -7,7 +7,7 @@ import platform
 import sys
 from typing import TYPE_CHECKING
 
-from . import run
+from . import explain, run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,6 +18,7 @@ _EXAMPLES = """\
 examples:
   %(prog)s run train.py --epochs 3          a script, unmodified, with the drop-in installed
   %(prog)s run --summary -m my_package.train a module, and totals when it ends
+  %(prog)s explain -o report.html train.py    the same, and a report of what the optimizer did
   %(prog)s demo --layers 4                   a GPT: numbers against eager PyTorch, times against thunder
   %(prog)s version                           the versions that matter
 """
@@ -34,9 +35,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         command.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
-    # `run` has to leave the words behind the script alone, which argparse's subcommands cannot do reliably.
+    # `run` and `explain` leave the words behind the script alone, which argparse's subcommands cannot do reliably.
     if words[:1] == ["run"]:
         return run.main(words[1:])
+    if words[:1] == ["explain"]:
+        return explain.main(words[1:])
     if words[:1] == ["demo"]:
         from ..demo import main as demo_main
 
@@ -51,6 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--version", action="store_true", help="print the versions that matter and exit")
     commands = parser.add_subparsers(dest="command", metavar="command")
     commands.add_parser("run", help="run a script or module with the drop-in installed", add_help=False)
+    commands.add_parser("explain", help="as run, and write a report of what the optimizer did", add_help=False)
     commands.add_parser("demo", help="compile a GPT, check its numbers, compare the times", add_help=False)
     commands.add_parser("version", help="print the versions that matter")
     parsed = parser.parse_args(words)

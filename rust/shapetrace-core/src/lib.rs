@@ -33,6 +33,8 @@
 //! # Ok::<(), shapetrace_core::error::BuildError>(())
 //! ```
 
+#![forbid(unsafe_code)]
+
 pub mod analysis;
 pub mod entity;
 pub mod error;
@@ -40,3 +42,8 @@ pub mod ir;
 pub mod passes;
 pub mod text;
 pub mod verifier;
+
+/// The example of the README, run as a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -16,6 +16,9 @@ use crate::read::Reader;
 /// Structures of arguments deeper than this are refused where one must be made anew.
 const DEPTH_LIMIT: usize = 500;
 
+/// What takes the place of a leaf (told whether it is a proxy), if anything does.
+type Exchange<'f, 'py, A> = dyn FnMut(&mut A, &Bound<'py, PyAny>, bool) -> PyResult<Option<Bound<'py, PyAny>>> + 'f;
+
 pub(crate) struct Applier<'a, 'py> {
     py: Python<'py>,
     host: &'a Host,
@@ -220,7 +223,7 @@ impl<'a, 'py> Applier<'a, 'py> {
         if let Some(made) = self.reshaped.get(&value) {
             return Ok(made.bind(self.py).clone());
         }
-        let shape = proxy.getattr(&names(self.py)._shape)?;
+        let shape = proxy.getattr(&names(self.py).own_shape)?;
         let mut rename = |applier: &mut Self, leaf: &Bound<'py, PyAny>, is_proxy: bool| {
             if is_proxy {
                 applier.number_in_shape(leaf)
@@ -251,7 +254,7 @@ impl<'a, 'py> Applier<'a, 'py> {
     fn map(
         &mut self,
         object: &Bound<'py, PyAny>,
-        leaf: &mut dyn FnMut(&mut Self, &Bound<'py, PyAny>, bool) -> PyResult<Option<Bound<'py, PyAny>>>,
+        leaf: &mut Exchange<'_, 'py, Self>,
         depth: usize,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
         let py = self.py;

@@ -68,7 +68,7 @@ fn equal<'py>(types: &mut Types, host: &Host, a: Bound<'py, PyAny>, b: Bound<'py
                     stack.push((value_a, value_b));
                 }
             }
-            _ if a.get_type().is(&b.get_type()) => {
+            _ if a.get_type().is(b.get_type()) => {
                 let (mut children_a, mut children_b) = (Vec::new(), Vec::new());
                 push_children(types, host, &a, shape_a, &mut children_a)?;
                 push_children(types, host, &b, shape_b, &mut children_b)?;

@@ -114,7 +114,7 @@ impl Types {
         // SAFETY: the layout was found for the type of this proxy, which is alive; whether it is
         // still current is asked here.
         unsafe {
-            let name = names(py)._name.as_ptr();
+            let name = names(py).own_name.as_ptr();
             let [found] = if layout.is_current() { layout.read(proxy, [name])? } else { return None };
             (ffi::Py_TYPE(found) == &raw mut ffi::PyUnicode_Type).then_some(found)
         }
@@ -167,7 +167,7 @@ impl Types {
 
     fn find_name_layout(&mut self, class: &Bound<'_, PyType>) -> Option<u16> {
         let index = u16::try_from(self.name_layouts.len()).ok()?;
-        let name = names(class.py())._name.as_ptr();
+        let name = names(class.py()).own_name.as_ptr();
         // SAFETY: a class and an interned string.
         let layout = unsafe { Layout::find(class.as_type_ptr(), [name]) }?;
         self.name_layouts.push(layout);
@@ -266,14 +266,13 @@ impl Walk {
             let object = self.stack.pop().expect("checked");
             self.held_below = self.held_below.min(self.stack.len());
             let class = ffi::Py_TYPE(object);
-            let shape = match types.known(class) {
-                Some(shape) => shape,
-                None => {
-                    self.hold(py, object);
-                    match types.shape(host, &Bound::from_borrowed_ptr(py, object)) {
-                        Ok(shape) => shape,
-                        Err(error) => return self.fail(bottom, error),
-                    }
+            let shape = if let Some(shape) = types.known(class) {
+                shape
+            } else {
+                self.hold(py, object);
+                match types.shape(host, &Bound::from_borrowed_ptr(py, object)) {
+                    Ok(shape) => shape,
+                    Err(error) => return self.fail(bottom, error),
                 }
             };
             match shape {

@@ -1,7 +1,7 @@
-//! Instance attributes, read where CPython keeps them.
+//! Instance attributes, read where the interpreter keeps them.
 //!
 //! `PyObject_GetAttr` walks the classes of the object before it looks at the instance; for the six
-//! attributes of each bound symbol that alone is more work than the rest of reading it. CPython
+//! attributes of each bound symbol that alone is more work than the rest of reading it. Python
 //! 3.11 to 3.13 keep the attributes of an instance in an array beside the object, at the places
 //! that the class's shared keys give them, until somebody asks for `__dict__`; then the array, or
 //! the entries, belong to the dictionary.
@@ -9,7 +9,7 @@
 //! Everything here is fenced: it is compiled for the versions whose layout is written down below
 //! and no other, [`Layout::find`] refuses a class that does not look as expected, every read
 //! checks what it relies on, and [`direct_reads_work`] compares direct reads with
-//! `PyObject_GetAttr` on real objects before any is used. Whoever gets no answer asks CPython.
+//! `PyObject_GetAttr` on real objects before any is used. Whoever gets no answer asks the interpreter.
 
 use pyo3::ffi;
 
@@ -78,12 +78,12 @@ mod place {
     const VALUES_HEAD: usize = 0;
 
     pub(super) unsafe fn is_suitable(class: *mut ffi::PyTypeObject) -> bool {
+        // From 3.13 on only some classes keep values beside the object.
         #[cfg(Py_3_13)]
-        const INLINE_VALUES: std::ffi::c_ulong = 1 << 2;
+        const NEEDED: std::ffi::c_ulong = MANAGED_DICT | 1 << 2;
         #[cfg(not(Py_3_13))]
-        const INLINE_VALUES: std::ffi::c_ulong = 0;
-        let flags = (*class).tp_flags;
-        flags & MANAGED_DICT != 0 && flags & INLINE_VALUES == INLINE_VALUES && (*class).tp_itemsize == 0
+        const NEEDED: std::ffi::c_ulong = MANAGED_DICT;
+        (*class).tp_flags & NEEDED == NEEDED && (*class).tp_itemsize == 0
     }
 
     /// The array of values, or null; and the dictionary, or null.
@@ -217,7 +217,7 @@ impl<const N: usize> Layout<N> {
                 }
                 let entries = Keys::entries(keys);
                 for ((found, slot), name) in found.iter_mut().zip(self.slots).zip(names) {
-                    if slot as isize >= (*keys).entry_count {
+                    if i64::from(slot) >= (*keys).entry_count as i64 {
                         return None;
                     }
                     let entry = entries.add(slot as usize);

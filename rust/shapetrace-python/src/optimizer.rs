@@ -68,6 +68,9 @@ impl CallStatistics {
 /// Something that the verifier found.
 type Finding<'py> = (&'static str, String, Option<Bound<'py, PyAny>>, Option<String>, Option<Bound<'py, PyAny>>);
 
+/// What `run` gives, with the details.
+type Explanation<'py> = (Bound<'py, PyList>, CallStatistics, Bound<'py, PyList>, Bound<'py, PyDict>);
+
 /// What happened to each op, and which numbers go by another name.
 type Details<'py> = (Bound<'py, PyList>, Bound<'py, PyDict>);
 
@@ -95,6 +98,7 @@ pub(crate) struct Optimizer {
 impl Optimizer {
     #[new]
     #[pyo3(signature = (host, *, level, keep_random, keep_shape_numbers, floor_division, effects=None, direct=true))]
+    #[allow(clippy::fn_params_excessive_bools)] // keyword arguments, from Python
     fn new(
         host: &Bound<'_, PyAny>,
         level: &str,
@@ -166,7 +170,7 @@ impl Optimizer {
         bound_symbols: &Bound<'py, PyAny>,
         output: Option<&Bound<'py, PyAny>>,
         needed_proxies: Option<&Bound<'py, PySet>>,
-    ) -> PyResult<(Bound<'py, PyList>, CallStatistics, Bound<'py, PyList>, Bound<'py, PyDict>)> {
+    ) -> PyResult<Explanation<'py>> {
         self.guard(py, |workspace| {
             let (list, statistics, details) =
                 self.run_in(py, workspace, bound_symbols, output, needed_proxies, true)?;
@@ -293,7 +297,7 @@ impl Optimizer {
         if let Some(needed) = needed {
             fill_needed(&self.host, &program, edits, reader, !full, needed)?;
         }
-        let applied = Instant::now();
+        let finished = Instant::now();
         let top = program.scope_ops(Scope::TOP).len();
         let nested = program.op_count() - top;
         let nested_out = program
@@ -331,7 +335,7 @@ impl Optimizer {
             kept_for_effect: kept_for_effect.unbind(),
             read_ns: nanoseconds(started, read),
             passes_ns: nanoseconds(read, passed),
-            apply_ns: nanoseconds(passed, applied),
+            apply_ns: nanoseconds(passed, finished),
         };
         reader.recycle(program);
         Ok((list, statistics, details))

@@ -215,7 +215,7 @@ impl Reader {
         }
         let names = names(py);
         let fields = [&names.sym, &names.args, &names.kwargs, &names.output, &names.subsymbols, &names.tags];
-        let fields = fields.map(|name| name.as_ptr());
+        let fields = fields.map(Py::as_ptr);
         // SAFETY: a class that `host` keeps alive, and interned strings.
         unsafe {
             if self.types.direct && !self.layout.is_some_and(|layout| layout.is_current()) {
@@ -319,7 +319,8 @@ impl Reader {
         if self.layout.is_none() {
             return;
         }
-        let list = |back: usize| call.pending.get(call.pending.len().checked_sub(back)?).map(|(_, list, _)| list.as_ptr());
+        let list =
+            |back: usize| call.pending.get(call.pending.len().checked_sub(back)?).map(|(_, list, _)| list.as_ptr());
         if let Some(list) = list(AHEAD[0] + 2) {
             prefetch(list.cast());
         }
@@ -582,7 +583,7 @@ impl Reader {
             if builder.value_kind(tensor) != ValueKind::Tensor {
                 continue;
             }
-            let shape = self.reading.proxies[index].bind(py).getattr(&names(py)._shape)?;
+            let shape = self.reading.proxies[index].bind(py).getattr(&names(py).own_shape)?;
             let Self { types, walk, reading, .. } = self;
             let mut position = 0;
             let mut mention = Slowly(|leaf: &Bound<'_, PyAny>, class: Option<ProxyClass>| {
@@ -828,7 +829,7 @@ impl Reading {
 
 fn name_of(proxy: &Bound<'_, PyAny>, class: ProxyClass) -> PyResult<NameKey> {
     let names = names(proxy.py());
-    let name = proxy.getattr(if class.usual_name { &names._name } else { &names.name })?;
+    let name = proxy.getattr(if class.usual_name { &names.own_name } else { &names.name })?;
     let name = name
         .cast_into::<PyString>()
         .map_err(|error| PyTypeError::new_err(format!("the name of a proxy is not a string: {error}")))?;
@@ -847,11 +848,11 @@ fn kind_of(class: ProxyClass) -> ValueKind {
 fn type_literal(object: &Bound<'_, PyAny>) -> Option<NumberType> {
     let py = object.py();
     let class = object.cast::<PyType>().ok()?;
-    Some(if class.is(&PyBool::type_object(py)) {
+    Some(if class.is(PyBool::type_object(py)) {
         NumberType::Bool
-    } else if class.is(&PyInt::type_object(py)) {
+    } else if class.is(PyInt::type_object(py)) {
         NumberType::Int
-    } else if class.is(&PyFloat::type_object(py)) {
+    } else if class.is(PyFloat::type_object(py)) {
         NumberType::Float
     } else {
         return None;

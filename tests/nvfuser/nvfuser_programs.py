@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
-from harness import Compiled, compile_passes, cuda, cuda_module
+from nvfuser_harness import Compiled, compile_passes, cuda, cuda_module
 from torch.nn import functional
 
 import shapetrace_rs
