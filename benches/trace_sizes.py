@@ -1,20 +1,24 @@
 """Prints how large traces are: with thunder's own dead code elimination, and with the drop-in.
 
-    python benches/trace_sizes.py [--program NAME ...] [--json FILE]
+    python benches/trace_sizes.py [--program NAME ...] [--rounds N] [--json FILE]
 
 For each program and cache mode: the ops of the computation trace after the first dead code elimination, nested ones
 counted, and how many of them are shape queries; then the same of the final forward and backward traces of a compile
 with gradients. Results are compared with eager PyTorch on the first shapes and on new ones, and the hits of the cache
-are counted. A compile that raises is reported with what it raised.
+are counted. A compile that raises is reported with what it raised. Last, the seconds of a compile with gradients, of
+thunder alone and with the drop-in: medians over rounds, in turn, with the garbage collector on as users have it.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import statistics
 import sys
+import time
 import warnings
 from collections.abc import Iterator
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -37,11 +41,14 @@ def main() -> int:
     """
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--program", action="append", help="only this one; may be given several times")
+    parser.add_argument("--rounds", type=int, default=3, help="compiles that are timed, each way (default: 3)")
     parser.add_argument("--json", type=Path, help="write the rows to this file")
     arguments = parser.parse_args()
     rows = []
     print(f"{'':<13}{'':<10}{'first trace':>23}  {'forward':>23}  {'backward':>23}  {'':>8}")
-    print(f"{'':<13}{'':<10}" + f"{'thunder':>11} {'ours':>11}  " * 3 + f"{'hits':>8}  results")
+    print(
+        f"{'':<13}{'':<10}" + f"{'thunder':>11} {'ours':>11}  " * 3 + f"{'hits':>8}  {'compile, seconds':>16}  results"
+    )
     for program in PROGRAMS:
         if arguments.program and program.name not in arguments.program:
             continue
@@ -50,6 +57,7 @@ def main() -> int:
             row["thunder"] = compile_and_count(program, cache)
             with shapetrace_rs.enabled(strict=True):
                 row["ours"] = compile_and_count(program, cache)
+            row["seconds"] = time_compiles(program, cache, arguments.rounds)
             rows.append(row)
             print(line(row), flush=True)
     print("Each pair is ops in all / shape queries.")
@@ -70,7 +78,23 @@ def line(row: dict[str, Any]) -> str:
     hits = f"{thunder.get('hits', '-')} / {ours.get('hits', '-')}"
     problem = f"  (thunder alone: {thunder['error']})" if "error" in thunder else ""
     result = ours.get("error", ours.get("results", ""))
-    return f"{row['program']:<13}{row['cache'].split()[0]:<10}{pairs}  {hits:>8}  {result}{problem}"
+    seconds = " ".join("      -" if value is None else f"{value:7.2f}" for value in row["seconds"])
+    return f"{row['program']:<13}{row['cache'].split()[0]:<10}{pairs}  {hits:>8}  {seconds:>16}  {result}{problem}"
+
+
+def time_compiles(program: Program, cache: str, rounds: int) -> list[float | None]:
+    """Median seconds of a compile with gradients: thunder alone, and with the drop-in; `None` if it raises."""
+    import thunder
+
+    seconds: list[list[float]] = [[], []]
+    for _ in range(rounds):
+        for index, context in enumerate((nullcontext(), shapetrace_rs.enabled())):
+            arguments = program.arguments(0)
+            with context, suppress(RuntimeError):
+                start = time.perf_counter()
+                thunder.jit(program.function, cache=cache)(*arguments)
+                seconds[index].append(time.perf_counter() - start)
+    return [statistics.median(values) if values else None for values in seconds]
 
 
 def compile_and_count(program: Program, cache: str) -> dict[str, Any]:
