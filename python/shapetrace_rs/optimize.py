@@ -113,7 +113,7 @@ def run(trace: Any, needed_proxies: set[Any] | None, options: OptimizeOptions) -
     # thunder's tests and users look for this text.
     provenance = thunder_trace.TraceProvenance(f"Dead Code Elimination (took {milliseconds} milliseconds)")
     result.set_provenance(provenance)
-    if options.strict:
+    if options.strict or _core.debug_build:
         _check(trace, result, options)
     return result, statistics
 
