@@ -149,7 +149,7 @@ from trace_strategies import traces
 from trace_tools import optimize_module, OptimizeOptions, text, examples, needed_names
 
 @given(traces(), number_programs())
-@examples(40)
+@examples(20)
 def show(drawn, program):
     for trace in (drawn.trace, program.trace):
         for level in ("full", "compat"):

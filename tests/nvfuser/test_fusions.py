@@ -61,7 +61,6 @@ def test_the_gated_projection_is_fused() -> None:
     assert ours.counts.count >= 5 or ours.launches <= stock.launches // 3
 
 
-@pytest.mark.xfail(strict=True, reason="a composite with a live shape query is not opened yet")
 @pytest.mark.parametrize(("grad", "fusions"), [(False, Fusions(1, 18)), (True, Fusions(2, 32))])
 def test_softmax_is_one_fusion(*, grad: bool, fusions: Fusions) -> None:
     """The query inside softmax is live; with its numbers from a query of the input it is fused as constants are."""
