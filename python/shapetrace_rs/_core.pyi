@@ -3,6 +3,17 @@
 from collections.abc import Callable, Sequence
 from typing import Any, final
 
+__all__ = [
+    "CallStatistics",
+    "Optimizer",
+    "__version__",
+    "debug_build",
+    "evaluate_scalar",
+    "passes",
+    "reasons",
+    "rules",
+]
+
 __version__: str
 debug_build: bool
 
@@ -110,5 +121,5 @@ def rules() -> list[tuple[str, list[str], str]]:
 def reasons() -> list[str]:
     """The reasons for which an op is removed, in the order of reports."""
 
-def evaluate_scalar(name: str, a: Any, b: Any, /) -> Any:
+def evaluate_scalar(name: str, a: Any, b: Any) -> Any:
     """The result of scalar arithmetic on literals as the optimizer computes it; `None` where it does not."""

@@ -103,10 +103,11 @@ def _opened(trace: Any, caller: FrameType) -> Any:
     code = caller.f_code
     if code.co_name != "transform_for_execution" or caller.f_globals.get("__name__") != "thunder.executors.passes":
         return trace
-    from ._opening import fusion_executors_in_use, open_composites
+    from ._opening import one_fuses, open_composites
 
-    executors = fusion_executors_in_use()
-    return open_composites(trace, executors) if executors else trace
+    # Not those of the compile: a prologue, or a region of another compiler, is given to fewer.
+    executors = caller.f_locals.get("executors_list", ())
+    return open_composites(trace, executors) if one_fuses(executors) else trace
 
 
 def _dce_bsyms(bsyms: Sequence[Any], output: Any, needed_proxies: set[Any] | None = None) -> Any:

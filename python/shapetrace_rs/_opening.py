@@ -18,20 +18,19 @@ from typing import Any
 
 from . import _thunder
 
-__all__ = ["fusion_executors_in_use", "open_composites"]
+__all__ = ["one_fuses", "open_composites"]
 
 
-def fusion_executors_in_use() -> Sequence[Any]:
-    """The executors of the compile that is under way, in their order, if one of them fuses.
+def one_fuses(executors: Sequence[Any]) -> bool:
+    """Whether there is a fusion executor among executors.
+
+    Args:
+        executors: Executors of thunder's.
 
     Returns:
-        All executors of the compile; nothing outside of a compile, or if none of them is a fusion executor.
+        Whether one of them is a fusion executor.
     """
-    thunder = _thunder.modules()
-    compile_data = thunder.compile_data.get_compile_data()
-    executors = () if compile_data is None else tuple(compile_data.executors_list)
-    fuses = any(isinstance(executor, thunder.extend.FusionExecutor) for executor in executors)
-    return executors if fuses else ()
+    return any(_fuses(executor) for executor in executors)
 
 
 def open_composites(trace: Any, executors: Sequence[Any]) -> Any:

@@ -138,24 +138,17 @@ def with_thunder(directory: Path) -> None:
     compiled = thunder.jit(function, transforms=[shapetrace_rs.OptimizeTransform(strict=True)])
     torch.testing.assert_close(compiled(x, w), expected)
     check("as a transform", True)
-    explain(thunder.last_traces(compiled)[0])
+    report = shapetrace_rs.explain(thunder.last_traces(compiled)[0])
+    check("explain: what was removed, and why", report.removed and "<html" in report.to_html())
     check("nothing is wrong with the final trace", not shapetrace_rs.verify(thunder.last_traces(compiled)[-1]))
     (directory / "script.py").write_text(COMPILING_SCRIPT, encoding="utf-8")
     done = command("run", "--strict", "--summary", str(directory / "script.py"))
     check("command line: run a script that compiles", done.returncode == 0 and "ops removed" in done.stderr)
+    page = directory / "report.html"
+    done = command("explain", "--output", str(page), str(directory / "script.py"))
+    check("command line: explain writes a report", done.returncode == 0 and "<html" in page.read_text(encoding="utf-8"))
     done = command("version")
     check("command line: version", "lightning-thunder 0" in done.stdout)
-
-
-def explain(trace: object) -> None:
-    """Check that what happened to each op of a trace can be told."""
-    from shapetrace_rs.optimize import optimizer
-    from shapetrace_rs.options import OptimizeOptions
-
-    kept, statistics, ops, _ = optimizer(OptimizeOptions()).explain(trace.bound_symbols)  # type: ignore[attr-defined]
-    words = {word for _, _, _, word, _ in ops}
-    check("explain: a word for each op", "kept" in words and words - {"kept", "changed"})
-    check("explain: the ops that are left", len(kept) == statistics.ops_out)
 
 
 if __name__ == "__main__":
