@@ -127,6 +127,14 @@ def test_strict_mode_refuses_what_cannot_run(level: str) -> None:
     assert caught.value.value == "ghost"
 
 
+def test_debug_builds_verify_without_being_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Protects those who work on the optimizer: a debug build looks at every answer."""
+    shapetrace_rs.optimize(broken_trace())
+    monkeypatch.setattr(shapetrace_rs._core, "debug_build", True)
+    with pytest.raises(InvalidTraceError, match="ghost"):
+        shapetrace_rs.optimize(broken_trace())
+
+
 def test_strict_mode_in_a_compile() -> None:
     """Whole compiles pass in strict mode, so all that the optimizer leaves in them is sound."""
 

@@ -73,15 +73,7 @@ def main(words: Sequence[str]) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     """The parser of `explain`'s own options."""
-    parser = argparse.ArgumentParser(
-        prog="shapetrace explain",
-        usage="%(prog)s [options] (script.py | -m module) [arguments of the program ...]",
-        description=_DESCRIPTION,
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        # The words are cut at the first unknown one; an abbreviation would be cut at the wrong place.
-        allow_abbrev=False,
-    )
+    parser = run.program_parser("explain", _DESCRIPTION, _EXAMPLES)
     parser.add_argument(
         "-o",
         "--output",
@@ -90,12 +82,6 @@ def _parser() -> argparse.ArgumentParser:
         help="the report (%(default)s): HTML, or JSON if the name ends in .json, or plain text for .txt",
     )
     parser.add_argument("--compare", action="store_true", help="also time thunder's own pass on copies of the traces")
-    parser.add_argument(
-        "--level",
-        choices=("full", "compat"),
-        default="full",
-        help="full runs all passes (default); compat does exactly what thunder's own pass does",
-    )
     parser.add_argument("--quiet", action="store_true", help="do not say on stderr where the report is")
     return parser
 

@@ -93,13 +93,22 @@ def main(words: Sequence[str]) -> int:
     return _run_module(module, program_words, options, install_on_import, summary=parsed.summary)
 
 
-def _parser() -> argparse.ArgumentParser:
-    """The parser of `run`'s own options."""
+def program_parser(command: str, description: str, examples: str) -> argparse.ArgumentParser:
+    """A parser for a command that runs a program of the user's.
+
+    Args:
+        command: The name of the command.
+        description: What it does.
+        examples: How to use it.
+
+    Returns:
+        A parser with the options that all such commands have.
+    """
     parser = argparse.ArgumentParser(
-        prog="shapetrace run",
+        prog=f"shapetrace {command}",
         usage="%(prog)s [options] (script.py | -m module) [arguments of the program ...]",
-        description=_DESCRIPTION,
-        epilog=_EXAMPLES,
+        description=description,
+        epilog=examples,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         # The words are cut at the first unknown one; an abbreviation would be cut at the wrong place.
         allow_abbrev=False,
@@ -110,6 +119,12 @@ def _parser() -> argparse.ArgumentParser:
         default="full",
         help="full runs all passes (default); compat does exactly what thunder's own pass does",
     )
+    return parser
+
+
+def _parser() -> argparse.ArgumentParser:
+    """The parser of `run`'s own options."""
+    parser = program_parser("run", _DESCRIPTION, _EXAMPLES)
     parser.add_argument("--strict", action="store_true", help="raise when the optimizer fails, do not fall back")
     parser.add_argument("--keep-random", action="store_true", help="keep unused random ops, as eager mode does")
     parser.add_argument(
