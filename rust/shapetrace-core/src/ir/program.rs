@@ -273,6 +273,33 @@ impl Program {
         (all_numbers && self.value_kind(result).is_number()).then_some((scalar, result))
     }
 
+    /// Gives every value a name, in place of those that it had.
+    ///
+    /// # Panics
+    /// If there are not as many names as values.
+    pub fn name_values(&mut self, names: Vec<String>) {
+        assert_eq!(names.len(), self.value_count(), "a name for each value");
+        self.value_names = names;
+    }
+
+    /// Numbers the symbols by their first use and forgets those that no op applies. Returns, for
+    /// each symbol that is left, its id before. Linear.
+    pub fn renumber_symbols(&mut self) -> Vec<Symbol> {
+        let mut new_ids: Vec<PackedOption<Symbol>> = vec![PackedOption::NONE; self.symbols.len()];
+        let mut old_ids = Vec::new();
+        for symbol in &mut self.op_symbols {
+            let known = &mut new_ids[symbol.index()];
+            let new = known.get().unwrap_or_else(|| Symbol::from_index(old_ids.len()));
+            if known.is_none() {
+                *known = new.into();
+                old_ids.push(*symbol);
+            }
+            *symbol = new;
+        }
+        self.symbols = old_ids.iter().map(|old| self.symbols[old.index()].clone()).collect();
+        old_ids
+    }
+
     /// Whether any value is a number.
     pub fn has_numbers(&self) -> bool {
         self.has_numbers
