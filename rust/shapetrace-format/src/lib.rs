@@ -8,6 +8,7 @@
 
 pub mod error;
 pub mod model;
+pub mod optimize;
 
 pub use error::FormatError;
 pub use model::{HostData, HostOp, Node, NodeId, Nodes, TraceFile};

@@ -4,7 +4,7 @@
 //! walk over the table visits parts before wholes without recursion. A part may be shared.
 
 use rustc_hash::{FxHashMap, FxHashSet};
-use shapetrace_core::entity::{Entity, PackedOption};
+use shapetrace_core::entity::{BitSet, Entity, PackedOption};
 use shapetrace_core::ir::{Program, Value};
 
 use crate::FormatError;
@@ -281,6 +281,57 @@ pub struct HostData {
     pub ops: Vec<HostOp>,
 }
 
+impl HostData {
+    /// All nodes that this data refers to itself.
+    pub fn roots(&self) -> impl Iterator<Item = NodeId> + '_ {
+        let parts = self.ops.iter().flat_map(|op| [op.args, op.kwargs, op.output, op.details]);
+        [self.about, self.trace].into_iter().chain(self.symbols.iter().copied()).chain(parts)
+    }
+
+    /// The same data without the nodes that nothing refers to. Linear.
+    ///
+    /// # Errors
+    /// None, if the data is well formed.
+    pub fn without_unused_nodes(mut self) -> Result<Self, FormatError> {
+        let mut used = BitSet::default();
+        used.reset(self.nodes.len());
+        for root in self.roots() {
+            used.insert(root.index());
+        }
+        let mut new_ids = vec![PackedOption::NONE; self.nodes.len()];
+        for index in (0..self.nodes.len()).rev() {
+            if used.contains(index) {
+                for child in self.nodes.table[index].children() {
+                    used.insert(child.index());
+                }
+            }
+        }
+        let mut nodes = Nodes::default();
+        for (id, node) in self.nodes.iter().filter(|(id, _)| used.contains(id.index())) {
+            let children: Vec<NodeId> =
+                node.children().iter().filter_map(|child| new_ids[child.index()].get()).collect();
+            let node = if children.is_empty() { node.clone() } else { node.with_children(children.into()) };
+            new_ids[id.index()] = nodes.add(node)?.into();
+        }
+        let new = |id: NodeId| new_ids[id.index()].get().ok_or(FormatError::UnknownNode { node: id });
+        self.about = new(self.about)?;
+        self.trace = new(self.trace)?;
+        for symbol in &mut self.symbols {
+            *symbol = new(*symbol)?;
+        }
+        for op in &mut self.ops {
+            *op = HostOp {
+                args: new(op.args)?,
+                kwargs: new(op.kwargs)?,
+                output: new(op.output)?,
+                details: new(op.details)?,
+            };
+        }
+        self.nodes = nodes;
+        Ok(self)
+    }
+}
+
 /// A trace, as it is kept in a file.
 #[derive(Clone, Debug)]
 pub struct TraceFile {
@@ -306,9 +357,7 @@ impl TraceFile {
                 return Err(FormatError::WrongCount { what, found, expected });
             }
         }
-        let whole = [host.about, host.trace];
-        let parts = host.ops.iter().flat_map(|op| [op.args, op.kwargs, op.output, op.details]);
-        for id in whole.into_iter().chain(host.symbols.iter().copied()).chain(parts) {
+        for id in host.roots() {
             host.nodes.check(id)?;
         }
         for (_, node) in host.nodes.iter() {
