@@ -63,7 +63,12 @@ def modules() -> SimpleNamespace:
     check_versions()
     load = importlib.import_module
     return SimpleNamespace(
+        enum=load("enum"),
         baseutils=load("thunder.core.baseutils"),
+        codeutils=load("thunder.core.codeutils"),
+        devices=load("thunder.core.devices"),
+        dtypes=load("thunder.core.dtypes"),
+        interpreter=load("thunder.core.interpreter"),
         prims=load("thunder.core.prims"),
         proxies=load("thunder.core.proxies"),
         pytree=load("thunder.core.pytree"),

@@ -8,6 +8,7 @@ __all__ = [
     "MissingReturnError",
     "ShapetraceError",
     "ShapetraceWarning",
+    "TraceFileError",
     "UnsupportedVersionError",
 ]
 
@@ -40,6 +41,22 @@ class MissingReturnError(InvalidTraceError):
 
 class InternalError(ShapetraceError, RuntimeError):
     """A fault of the optimizer itself, a panic of its native part included."""
+
+
+class TraceFileError(ShapetraceError, ValueError):
+    """A file that holds no trace, or that cannot be read here; or a trace that no file can hold.
+
+    Args:
+        message: What is wrong, and where.
+        op: The op at fault, if one is.
+        hint: What to do about it.
+    """
+
+    def __init__(self, message: str, op: str | None = None, hint: str | None = None) -> None:
+        """Keep the parts as attributes; the message shows them all."""
+        super().__init__(f"{message} (to fix it: {hint})" if hint else message)
+        self.op = op
+        self.hint = hint
 
 
 class UnsupportedVersionError(ShapetraceError, ImportError):

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from .explain import Report
+    from .files.recording import TraceKeeper
     from .optimize import CallStatistics
     from .options import OptimizeOptions
 
@@ -224,15 +225,22 @@ class Recording:
         records: One record for each call.
         compare: The caches with which thunder's pass is timed on a copy, or `None` to leave it alone.
         details: Whether it keeps what happened to each op.
+        keeper: Who writes the traces of each call down, if anybody.
     """
 
     def __init__(
-        self, compare: Caches | None, on_call: Callable[[CallRecord], None] | None, *, details: bool = False
+        self,
+        compare: Caches | None,
+        on_call: Callable[[CallRecord], None] | None,
+        *,
+        details: bool = False,
+        keeper: TraceKeeper | None = None,
     ) -> None:
         """Begin an empty recording; `record_calls` does this."""
         self.records: list[CallRecord] = []
         self.compare = compare
         self.details = details
+        self.keeper = keeper
         self._on_call = on_call
         self._calls: list[RecordedCall] = []
         self._passes: list[RecordedPass] = []
@@ -676,6 +684,7 @@ class _OpenCall:
     overhead_ns: int
     key: CompileKey
     details: bool = False
+    kept: dict[TraceKeeper, int] = field(default_factory=dict)
 
 
 def open_call(
@@ -701,6 +710,10 @@ def open_call(
             copies[recording.compare] = copy_trace(trace, recording.compare)
     call = _begin(caller, trace, start_ns)
     call.copies = copies
+    for recording in open_recordings:
+        if recording.keeper is not None:
+            # At once: thunder's own pass, where it has to do the work, edits what it gets.
+            call.kept[recording.keeper] = recording.keeper.keep_input(trace)
     if any(recording.wants_details for recording in open_recordings):
         call.details = True
         if not _watched:
@@ -717,6 +730,7 @@ def close_call(
     trace: Any,
     options: OptimizeOptions,
     statistics: CallStatistics,
+    result: Any,
 ) -> Explanation | None:
     """Write the record of a call that the optimizer did.
 
@@ -726,6 +740,7 @@ def close_call(
         trace: What the optimizer got: the input, or what it became when composites were opened.
         options: The options at which it ran.
         statistics: What the optimizer reported.
+        result: The trace that it made.
 
     Returns:
         What happened to each op, if a recording asks for that.
@@ -750,6 +765,8 @@ def close_call(
             **figures(options.level, statistics),
         )
         own_explanation = explanation if recording.wants_details else None
+        if recording.keeper is not None:
+            recording.keeper.keep_output(call.kept[recording.keeper], record, result)
         recording.add(RecordedCall(record, call.key, own_explanation, None, options))
     return explanation
 
@@ -795,7 +812,10 @@ def close_fallback(  # noqa: PLR0917 (the facts of one record)
         elapsed_ns: How long that took.
     """
     for recording in open_recordings:
-        recording.add(RecordedCall(_stock_record(call, level, cause, result, elapsed_ns), call.key))
+        record = _stock_record(call, level, cause, result, elapsed_ns)
+        if recording.keeper is not None:
+            recording.keeper.keep_output(call.kept[recording.keeper], record, result)
+        recording.add(RecordedCall(record, call.key))
 
 
 def open_stock_call(caller: FrameType, trace: Any) -> _OpenCall:

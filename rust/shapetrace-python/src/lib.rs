@@ -2,7 +2,10 @@
 //! optimizer, and rebuilds the ops that changed. No algorithm lives here.
 
 mod apply;
+mod decode;
+mod encode;
 mod equality;
+mod file;
 mod flatten;
 mod host;
 mod layout;
@@ -15,6 +18,8 @@ use pyo3::prelude::*;
 /// Native part of `shapetrace_rs`.
 #[pymodule]
 mod _core {
+    #[pymodule_export]
+    use crate::file::TraceFile;
     #[pymodule_export]
     use crate::optimizer::{evaluate_scalar, passes, reasons, rules, CallStatistics, Optimizer};
 

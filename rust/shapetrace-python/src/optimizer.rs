@@ -14,7 +14,9 @@ use shapetrace_core::passes::{Context, Level, Options, PASSES};
 use shapetrace_core::verifier::{verify_form, Form};
 
 use crate::apply::{fill_needed, Applier};
+use crate::encode::{encode, Around, Describer};
 use crate::equality::equal_bound_symbols;
+use crate::file::TraceFile;
 use crate::host::Host;
 use crate::layout::direct_reads_work;
 use crate::names::names;
@@ -176,6 +178,32 @@ impl Optimizer {
                 self.run_in(py, workspace, bound_symbols, output, needed_proxies, true)?;
             let (ops, renames) = details.expect("asked for");
             Ok((list, statistics, ops, renames))
+        })
+    }
+
+    /// A trace as plain data.
+    ///
+    /// `inputs` is what the trace takes, `about` says who writes, `trace` is the state of the trace
+    /// and `names` the names that are taken.
+    fn record<'py>(
+        &self,
+        py: Python<'py>,
+        bound_symbols: &Bound<'py, PyAny>,
+        inputs: Option<&Bound<'py, PyAny>>,
+        about: Bound<'py, PyAny>,
+        trace: Bound<'py, PyDict>,
+        names: Vec<String>,
+        describer: &Bound<'py, PyAny>,
+    ) -> PyResult<TraceFile> {
+        let describer = Describer::from_python(describer)?;
+        self.guard(py, |workspace| {
+            let reader = &mut workspace.reader;
+            let options = ReadOptions { full: true, output: None, needed: None, effects: None, inputs };
+            let program = reader.read(&self.host, bound_symbols, &options)?;
+            let contents = encode(py, &self.host, &describer, reader, program, &Around { about, trace, names });
+            // The reader's symbols went with the program.
+            *reader = Reader::new(self.direct);
+            Ok(TraceFile { contents: contents? })
         })
     }
 }

@@ -1,0 +1,227 @@
+"""Traces as files: save one, look at it, optimize it, load it in another process and run it.
+
+A file is plain data. Reading one runs nothing, imports nothing and needs neither thunder nor torch; only `load` and
+`loads`, which make a thunder trace again, need both.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+from pathlib import Path
+from typing import Any
+
+from .. import _core, _thunder
+from ..errors import InvalidTraceError, TraceFileError
+from ..optimize import optimizer
+from ..options import OptimizeOptions
+from ..versions import installed_version
+
+__all__ = ["dumps", "dumps_text", "load", "loads", "read_file", "save"]
+
+_TRACE_ATTRIBUTES = ("args", "kwargs", "name_ctr", "obj_name_ctr", "_tags", "_provenance", "_complete")
+"""What of a trace is kept as it is. `_any_future_tensors` and the source location only matter while tracing."""
+
+
+def save(trace: Any, path: str | os.PathLike[str], *, text: bool = False) -> None:
+    """Save a trace as a file.
+
+    Args:
+        trace: A thunder trace; it is not changed.
+        path: Where to. What is there is replaced, all at once.
+        text: Write the text form, to read and to compare, instead of the small one.
+
+    Raises:
+        TraceFileError: The trace holds something that cannot be written down, such as a tensor or a function. The
+            message names the op.
+        InvalidTraceError: What was passed is no trace.
+        OSError: The file cannot be written.
+
+    Examples:
+        >>> shapetrace_rs.save(thunder.last_traces(jfn)[0], "first.trace")  # doctest: +SKIP
+    """
+    data = dumps_text(trace).encode() if text else dumps(trace)
+    write_whole(Path(path), data)
+
+
+def dumps(trace: Any) -> bytes:
+    """A trace as bytes, for `loads`.
+
+    Args:
+        trace: A thunder trace; it is not changed.
+
+    Returns:
+        What `save` writes. Equal traces give equal bytes. Takes time linear in the size of the trace.
+
+    Raises:
+        TraceFileError: The trace holds something that cannot be written down. The message names the op.
+        InvalidTraceError: What was passed is no trace.
+    """
+    return record(trace).to_bytes()
+
+
+def dumps_text(trace: Any) -> str:
+    """A trace as text that `loads` reads again.
+
+    Args:
+        trace: A thunder trace; it is not changed.
+
+    Returns:
+        The text form: first the program, as `shapetrace show` prints it, then what only thunder needs.
+
+    Raises:
+        TraceFileError: The trace holds something that cannot be written down. The message names the op.
+        InvalidTraceError: What was passed is no trace.
+    """
+    return record(trace).to_text()
+
+
+def load(path: str | os.PathLike[str], *, function: Any = None) -> Any:
+    """Make a trace again that `save` wrote, in either form.
+
+    Args:
+        path: The file.
+        function: What the trace was made of, for a prologue that unpacks a module: it is not in the file.
+
+    Returns:
+        A thunder trace that prints the same and runs the same.
+
+    Raises:
+        TraceFileError: The file is damaged, is from a later version, or names what is not here.
+        UnsupportedVersionError: thunder or torch is missing or has an unsuitable version.
+        OSError: The file cannot be read.
+    """
+    return loads(Path(path).read_bytes(), function=function)
+
+
+def loads(data: bytes | str, *, function: Any = None) -> Any:
+    """Make a trace again that `dumps` or `dumps_text` gave.
+
+    Args:
+        data: The bytes, or the text.
+        function: What the trace was made of, for a prologue that unpacks a module.
+
+    Returns:
+        A thunder trace that prints the same and runs the same.
+
+    Raises:
+        TraceFileError: The data is damaged, is from a later version, or names what is not here.
+        UnsupportedVersionError: thunder or torch is missing or has an unsuitable version.
+    """
+    file = _core.TraceFile.read(data.encode() if isinstance(data, str) else data)
+    return restore_trace(file, function)
+
+
+def read_file(path: str | os.PathLike[str]) -> _core.TraceFile:
+    """A file as the native part has it, for what needs no thunder.
+
+    Args:
+        path: The file, in either form.
+
+    Returns:
+        The program and, if there is one, the data of thunder beside it.
+
+    Raises:
+        TraceFileError: The file is damaged or from a later version.
+        OSError: The file cannot be read.
+    """
+    return _core.TraceFile.read(Path(path).read_bytes())
+
+
+def record(trace: Any) -> _core.TraceFile:
+    """A trace as the native part keeps it.
+
+    Args:
+        trace: A thunder trace; it is not changed.
+
+    Returns:
+        What `dumps` writes.
+
+    Raises:
+        TraceFileError: The trace holds something that cannot be written down. The message names the op.
+        InvalidTraceError: What was passed is no trace.
+    """
+    from .describe import describer
+
+    thunder = _thunder.modules()
+    if not isinstance(trace, thunder.trace.TraceCtx):
+        message = f"expected a thunder trace, not {type(trace).__name__}"
+        raise InvalidTraceError(message, hint="pass a TraceCtx, such as one of thunder.last_traces(jfn)")
+    inputs = None if trace.args is None else (trace.args, trace.kwargs)
+    return optimizer(OptimizeOptions()).record(
+        trace.bound_symbols, inputs, _versions(), _state_of(trace), tuple(trace.names), describer()
+    )
+
+
+def _versions() -> dict[str, str]:
+    versions = {name: installed_version(name) for name in ("shapetrace-rs", "lightning-thunder", "torch")}
+    return {name: version for name, version in versions.items() if version is not None} | {
+        "python": platform.python_version()
+    }
+
+
+def _state_of(trace: Any) -> dict[str, Any]:
+    """All of a trace but its ops and names."""
+    state = {name: getattr(trace, name) for name in _TRACE_ATTRIBUTES}
+    signature = trace._siginfo
+    if signature is None and trace.fn is not None:
+        signature = _thunder.modules().codeutils.get_siginfo(trace.fn, trace.args, dict(trace.kwargs))
+    state["signature"] = signature
+    # Objects that thunder cannot print go by names of their own, which count up.
+    state["objects"] = [(known.name, known.obj) for known in trace._object_ctx.values()]
+    return state
+
+
+def restore_trace(file: _core.TraceFile, function: Any = None) -> Any:
+    """A thunder trace from what the native part keeps.
+
+    Args:
+        file: What `record` or `read_file` gave.
+        function: What the trace was made of.
+
+    Returns:
+        A new trace.
+
+    Raises:
+        TraceFileError: The file has no data of thunder, or names what is not here.
+        UnsupportedVersionError: thunder or torch is missing or has an unsuitable version.
+    """
+    from .restore import restorer
+
+    thunder = _thunder.modules()
+    if not file.has_host_data:
+        message = "the file holds a program only, and no data of thunder"
+        raise TraceFileError(message, hint="save the trace with shapetrace_rs.save")
+    bound_symbols, state, names = file.restore(restorer())
+    trace = thunder.trace.TraceCtx(function)
+    missing = [name for name in (*_TRACE_ATTRIBUTES, "signature", "objects") if name not in state]
+    if missing:
+        message = f"the file says nothing of {', '.join(missing)} of the trace"
+        raise TraceFileError(message)
+    for name in _TRACE_ATTRIBUTES:
+        setattr(trace, name, state[name])
+    trace._siginfo = state["signature"]
+    for name, known in state["objects"]:
+        trace._object_ctx[id(known)] = thunder.codeutils.ContextObject(name, known)
+    trace.names = set(names)
+    trace.bound_symbols = bound_symbols
+    return trace
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a file so that nobody ever sees half of it.
+
+    Args:
+        path: Where to.
+        data: What.
+
+    Raises:
+        OSError: It cannot be written; what was there is still there.
+    """
+    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        beside.write_bytes(data)
+        beside.replace(path)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
