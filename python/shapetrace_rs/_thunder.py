@@ -17,6 +17,8 @@ from . import errors
 from .versions import check_versions
 
 __all__ = [
+    "counted_shape",
+    "element_count",
     "floor_division_can_run",
     "host",
     "make_runnable",
@@ -271,8 +273,41 @@ def _reshape(proxy: Any, shape: Any) -> Any:
     clone._shape = shape
     if callable(proxy._numel):
         # Under symbolic values the number of elements is computed when asked for, from the numbers in the shape.
-        clone._numel = lambda *_: functools.reduce(operator.mul, shape, 1)
+        clone._numel = element_count(shape)
     return clone
+
+
+def element_count(shape: Any) -> Any:
+    """What thunder keeps as the number of elements of a tensor under symbolic values.
+
+    Args:
+        shape: The dimensions, numbers of the trace among them.
+
+    Returns:
+        A function that multiplies them when it is called.
+    """
+    return lambda *_: functools.reduce(operator.mul, shape, 1)
+
+
+_ELEMENT_COUNTS = frozenset({
+    ("thunder.core.proxies", "_infer_tensor_properties.<locals>.<lambda>"),
+    (__name__, "element_count.<locals>.<lambda>"),
+})
+
+
+def counted_shape(function: Any) -> Any:
+    """The shape whose elements a function counts.
+
+    Args:
+        function: Any object. thunder hands its function out as the output of `numel`.
+
+    Returns:
+        The dimensions, or `None` if it is not such a function.
+    """
+    if (getattr(function, "__module__", None), getattr(function, "__qualname__", None)) not in _ELEMENT_COUNTS:
+        return None
+    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+    return next((cell.cell_contents for name, cell in cells if name.endswith("shape")), None)
 
 
 def trace_module() -> Any:

@@ -9,6 +9,7 @@ The native part walks the containers and calls the functions here for everything
 from __future__ import annotations
 
 import functools
+import itertools
 import operator
 import sys
 from types import SimpleNamespace
@@ -31,8 +32,15 @@ def describer() -> SimpleNamespace:
     Returns:
         A namespace; see `Describer` in the binding crate.
     """
+    serial = itertools.count()
+
+    def describe_object(value: Any) -> tuple[str, tuple[Any, ...]]:
+        shape = _thunder.counted_shape(value)
+        # Thunder prints each function under a name of its own, so two of the same shape are two.
+        return describe(value) if shape is None else ("element count", (shape, next(serial)))
+
     return SimpleNamespace(
-        object=describe,
+        object=describe_object,
         proxy=describe_proxy,
         symbol=describe_symbol,
         details=_Details(),
@@ -210,8 +218,8 @@ class _SymbolPlaces:
 _places_of_symbols = _SymbolPlaces()
 
 
-def describe_proxy(proxy: Any) -> tuple[str, dict[str, Any]]:
-    """The class of a proxy and its state.
+def describe_proxy(proxy: Any) -> tuple[str, str, dict[str, Any]]:
+    """The class of a proxy, its name and its state.
 
     What follows from the rest (the number of elements, of dimensions) and what is as usual is left out, and so is how
     an input was reached, which thunder needs while it traces and never again.
@@ -220,7 +228,7 @@ def describe_proxy(proxy: Any) -> tuple[str, dict[str, Any]]:
         proxy: A proxy of thunder.
 
     Returns:
-        The name of its class in `thunder.core.proxies`, and its attributes.
+        The name of its class in `thunder.core.proxies`, its own name, and its other attributes.
     """
     thunder = _thunder.modules()
     kind = type(proxy)
@@ -228,6 +236,7 @@ def describe_proxy(proxy: Any) -> tuple[str, dict[str, Any]]:
         message = f"a proxy of the class {kind.__module__}.{kind.__qualname__}"
         raise _NotPlainError(message)
     state = dict(vars(proxy))
+    name = state.pop("_name")
     if isinstance(state.get("history"), thunder.interpreter.ProvenanceRecord):
         state["history"] = None
     if not state.get("_tags", True):
@@ -242,9 +251,9 @@ def describe_proxy(proxy: Any) -> tuple[str, dict[str, Any]]:
             state.pop("_numel", None)
         if state.get("_true_dtype") is state.get("_dtype"):
             state.pop("_true_dtype", None)
-    for name, usual in tensor_defaults(kind).items():
-        if name in state and state[name] is usual:
-            del state[name]
+    for attribute, usual in tensor_defaults(kind).items():
+        if attribute in state and state[attribute] is usual:
+            del state[attribute]
     # Kinds of strings, lists and dictionaries hold their content twice; that of the base class may differ.
     if isinstance(proxy, list):
         state["items"] = list(list.__iter__(proxy))
@@ -252,7 +261,7 @@ def describe_proxy(proxy: Any) -> tuple[str, dict[str, Any]]:
         state["items"] = dict(dict.items(proxy))
     elif isinstance(proxy, tuple):
         state["items"] = list(tuple.__iter__(proxy))
-    return kind.__name__, state
+    return kind.__name__, name, state
 
 
 class _Details:

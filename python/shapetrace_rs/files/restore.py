@@ -118,6 +118,7 @@ def _makers() -> dict[str, Any]:
         "range": range,
         "torch.Size": lambda *sizes: torch.Size(sizes),
         "torch": lambda name: expect(attribute_of("torch", name), of_torch, f"torch.{name}"),
+        "element count": lambda shape, _: _thunder.element_count(shape),
         "torch.device": torch.device,
         "device": thunder.devices.to_device,
         "dtype": find_dtype,
@@ -147,12 +148,13 @@ def _versions_hint() -> str:
     )
 
 
-def restore_proxy(kind: str, state: dict[str, Any]) -> Any:
-    """The proxy that `describe_proxy` gave the class and the state of.
+def restore_proxy(kind: str, name: Any, state: dict[str, Any]) -> Any:
+    """The proxy that `describe_proxy` gave the class, the name and the state of.
 
     Args:
         kind: The name of the class in `thunder.core.proxies`.
-        state: Its attributes.
+        name: Its own name.
+        state: Its other attributes.
 
     Returns:
         The proxy. No trace is asked for its name.
@@ -162,9 +164,7 @@ def restore_proxy(kind: str, state: dict[str, Any]) -> Any:
     """
     thunder = _thunder.modules()
     found = attribute_of("thunder.core.proxies", kind)
-    if not (isinstance(found, type) and issubclass(found, thunder.proxies.Proxy)) or not isinstance(
-        state.get("_name"), str
-    ):
+    if not (isinstance(found, type) and issubclass(found, thunder.proxies.Proxy) and isinstance(name, str)):
         message = f"there is no proxy class {kind}, or a proxy has no name"
         raise TraceFileError(message, hint=_versions_hint())
     items = state.pop("items", ())
@@ -180,7 +180,7 @@ def restore_proxy(kind: str, state: dict[str, Any]) -> Any:
         dict.update(proxy, items)
     else:
         proxy = object.__new__(found)
-    attributes: dict[str, Any] = {**tensor_defaults(found), "_tags": set(), **state}
+    attributes: dict[str, Any] = {"_name": name, **tensor_defaults(found), "_tags": set(), **state}
     if "_shape" in attributes:
         shape = attributes["_shape"]
         attributes.setdefault("_ndim", len(shape))
@@ -190,10 +190,10 @@ def restore_proxy(kind: str, state: dict[str, Any]) -> Any:
                 functools.reduce(operator.mul, shape, 1)
                 if all(type(size) is int for size in shape)
                 # As thunder has it under symbolic values: computed when it is asked for.
-                else lambda *_: functools.reduce(operator.mul, shape, 1)
+                else _thunder.element_count(shape)
             )
-    for name, value in attributes.items():
-        object.__setattr__(proxy, name, value)
+    for attribute, value in attributes.items():
+        object.__setattr__(proxy, attribute, value)
     return proxy
 
 

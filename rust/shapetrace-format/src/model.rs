@@ -15,6 +15,9 @@ pub const DEPTH_LIMIT: u32 = 500;
 /// All that one node stands for, shared parts counted wherever they occur, may have so many nodes.
 pub const EXPANDED_LIMIT: u64 = 1 << 26;
 
+/// Objects whose parts the program sees.
+const CONTAINERS: [&str; 2] = ["slice", "torch.Size"];
+
 /// One node of the host's data.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(u32);
@@ -232,14 +235,23 @@ impl Nodes {
         }
     }
 
-    /// Calls `visit` for the proxies inside a node, left to right, without going into a proxy.
-    /// Iterative.
+    /// The parts of a node that the program sees: those of containers. What else the host makes is
+    /// one thing to the program, whatever it is made of.
+    pub fn elements(&self, id: NodeId) -> &[NodeId] {
+        match self.get(id) {
+            Node::Proxy(..) => &[],
+            Node::Object(parts) if !self.as_text(parts[0]).is_some_and(|kind| CONTAINERS.contains(&kind)) => &[],
+            node => node.children(),
+        }
+    }
+
+    /// Calls `visit` for the proxies among the elements of a node, left to right. Iterative.
     pub fn proxies(&self, root: NodeId, mut visit: impl FnMut(NodeId, PackedOption<Value>)) {
         let mut stack = vec![root];
         while let Some(id) = stack.pop() {
             match self.get(id) {
                 Node::Proxy(value, _) => visit(id, *value),
-                node => stack.extend(node.children().iter().rev()),
+                _ => stack.extend(self.elements(id).iter().rev()),
             }
         }
     }

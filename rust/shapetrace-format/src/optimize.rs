@@ -249,7 +249,7 @@ impl Writer<'_> {
                     };
                     done.push(node);
                 }
-                node if node.children().is_empty() => done.push(id),
+                _ if self.nodes.elements(id).is_empty() => done.push(id),
                 node if ready => {
                     let children = done.split_off(done.len() - node.children().len());
                     let same = children == node.children();
@@ -281,12 +281,13 @@ impl Writer<'_> {
                 Node::Proxy(value, _) => exchange(self, id, value)?.unwrap_or(id),
                 node => {
                     let before = stack.len();
-                    stack.extend(node.children().iter().filter(|child| !memory.contains_key(child)));
+                    let elements = self.nodes.elements(id);
+                    stack.extend(elements.iter().filter(|child| !memory.contains_key(child)));
                     if stack.len() > before {
                         continue;
                     }
-                    let children: Vec<_> = node.children().iter().map(|child| memory[child]).collect();
-                    if children == node.children() {
+                    let children: Vec<_> = elements.iter().map(|child| memory[child]).collect();
+                    if children == elements {
                         id
                     } else {
                         self.nodes.add(node.with_children(children.into()))?

@@ -16,7 +16,7 @@ use crate::file::file_error;
 pub(crate) struct Restorer {
     /// `(word, arguments) -> object`
     object: Py<PyAny>,
-    /// `(class, state) -> proxy`
+    /// `(class, name, state) -> proxy`
     proxy: Py<PyAny>,
     /// `(symbol, args, kwargs, output, subsymbols, details) -> bound symbol`
     bound_symbol: Py<PyAny>,
@@ -142,11 +142,11 @@ impl<'a, 'py> Decoder<'a, 'py> {
                 self.restorer.object.bind(py).call1((host.nodes.as_text(parts[0]), arguments))?
             }
             Node::Proxy(_, parts) => {
-                let [class, state] = **parts else {
-                    return Err(file_error(py, "a proxy is made of something else than its class and its state"));
+                let [class, name, state] = **parts else {
+                    return Err(file_error(py, "a proxy has a class, a name and a state"));
                 };
-                let state = self.build(state)?;
-                self.restorer.proxy.bind(py).call1((host.nodes.as_text(class), state))?
+                let (name, state) = (self.build(name)?, self.build(state)?);
+                self.restorer.proxy.bind(py).call1((host.nodes.as_text(class), name, state))?
             }
         };
         if !self.fresh[id.index()] {

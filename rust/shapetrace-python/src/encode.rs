@@ -23,7 +23,7 @@ use crate::read::Reader;
 pub(crate) struct Describer {
     /// `(object) -> (word, arguments)`
     object: Py<PyAny>,
-    /// `(proxy) -> (class, state)`
+    /// `(proxy) -> (class, name, state)`
     proxy: Py<PyAny>,
     /// `(symbol) -> (word, *where it is found)`
     symbol: Py<PyAny>,
@@ -231,8 +231,7 @@ impl<'py> Encoder<'_, 'py> {
     fn proxy(&mut self, proxy: &Bound<'py, PyAny>, class: ProxyClass, depth: u32) -> PyResult<NodeId> {
         let value: PackedOption<Value> = self.reader.reading.find(proxy, class)?.into();
         let described = self.describer.proxy.bind(self.py).call1((proxy,))?;
-        let (class, state): (Bound<'py, PyAny>, Bound<'py, PyAny>) = described.extract()?;
-        let parts = self.parts([class, state].into_iter(), depth)?;
+        let parts = self.parts(described.cast::<PyTuple>()?.iter(), depth)?;
         self.add(Node::Proxy(value, parts))
     }
 
