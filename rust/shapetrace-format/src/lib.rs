@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod binary;
 pub mod error;
 pub mod model;
 pub mod optimize;

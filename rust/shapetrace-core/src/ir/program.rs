@@ -204,16 +204,29 @@ impl Program {
     /// Only a plausibility check: a number that varies has a hint as well.
     #[inline]
     pub fn value_hint(&self, value: Value) -> Option<Number> {
-        let hint = self.value_hints.get(value.index())?;
-        Some(self.constants[hint.get()?.index()])
+        self.hint_constant(value).map(|hint| self.constant(hint))
+    }
+
+    /// The id of [`Program::value_hint`].
+    #[inline]
+    pub fn hint_constant(&self, value: Value) -> Option<Constant> {
+        self.value_hints.get(value.index())?.get()
     }
 
     /// The name of a value, or its id where the program was made without names.
     pub fn value_name(&self, value: Value) -> std::borrow::Cow<'_, str> {
-        match self.value_names.get(value.index()) {
-            Some(name) if !name.is_empty() => name.as_str().into(),
-            _ => value.to_string().into(),
-        }
+        self.given_name(value).map_or_else(|| value.to_string().into(), Into::into)
+    }
+
+    /// The name that a value was given; none where the program was made without one.
+    #[inline]
+    pub fn given_name(&self, value: Value) -> Option<&str> {
+        self.value_names.get(value.index()).map(String::as_str).filter(|name| !name.is_empty())
+    }
+
+    /// All literals; no two are equal.
+    pub fn constants(&self) -> &[Number] {
+        &self.constants
     }
 
     /// The literal behind an id.
