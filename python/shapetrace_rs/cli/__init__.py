@@ -7,7 +7,7 @@ import platform
 import sys
 from typing import TYPE_CHECKING
 
-from . import explain, run
+from . import explain, file_commands, record, run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,6 +19,8 @@ examples:
   %(prog)s run train.py --epochs 3          a script, unmodified, with the drop-in installed
   %(prog)s run --summary -m my_package.train a module, and totals when it ends
   %(prog)s explain -o report.html train.py    the same, and a report of what the optimizer did
+  %(prog)s record -o traces train.py          the same, and every trace before and after as a file
+  %(prog)s opt before.trace -o after.trace    what the optimizer makes of a file; see also stat, show, verify, diff
   %(prog)s demo --layers 4                   a GPT: numbers against eager PyTorch, times against thunder
   %(prog)s version                           the versions that matter
 """
@@ -40,6 +42,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return run.main(words[1:])
     if words[:1] == ["explain"]:
         return explain.main(words[1:])
+    if words[:1] == ["record"]:
+        return record.main(words[1:])
+    if words and words[0] in file_commands.COMMANDS:
+        return file_commands.main(words[0], words[1:])
     if words[:1] == ["demo"]:
         from ..demo import main as demo_main
 
@@ -55,6 +61,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", metavar="command")
     commands.add_parser("run", help="run a script or module with the drop-in installed", add_help=False)
     commands.add_parser("explain", help="as run, and write a report of what the optimizer did", add_help=False)
+    commands.add_parser("record", help="as run, and keep every trace before and after as a file", add_help=False)
+    for name, (_, _, line) in file_commands.COMMANDS.items():
+        commands.add_parser(name, help=line, add_help=False)
     commands.add_parser("demo", help="compile a GPT, check its numbers, compare the times", add_help=False)
     commands.add_parser("version", help="print the versions that matter")
     parsed = parser.parse_args(words)

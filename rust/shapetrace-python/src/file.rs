@@ -1,7 +1,13 @@
 //! Trace files, for Python.
 
 use pyo3::prelude::*;
-use shapetrace_format::{FormatError, TraceFile as Contents};
+use pyo3::types::{PyBytes, PyDict};
+use shapetrace_core::ir::{Op, OpStatus};
+use shapetrace_core::passes::{Context, Level, Options};
+use shapetrace_core::text::op_lines;
+use shapetrace_core::verifier::{verify_form, Form};
+use shapetrace_format::binary::{self, Limits};
+use shapetrace_format::{optimize, text, FormatError, HostData, Node, NodeId, TraceFile as Contents};
 
 use crate::decode::{decode, Restored, Restorer};
 
@@ -28,12 +34,125 @@ pub(crate) struct TraceFile {
     pub(crate) contents: Contents,
 }
 
+/// One op that went: its line, its reason, and where it is from.
+type Removal = (String, &'static str, Option<String>);
+
+/// What the verifier found: kind, message, line of the op, name of the value, line of the owner,
+/// and where the op is from.
+type Finding = (&'static str, String, Option<String>, Option<String>, Option<String>, Option<String>);
+
 #[pymethods]
 impl TraceFile {
+    /// Reads either form. Bytes that are neither are taken for text, and the error says so.
+    #[staticmethod]
+    fn read(py: Python<'_>, bytes: &[u8]) -> PyResult<Self> {
+        let read = || {
+            if binary::is_binary(bytes) {
+                return binary::read(bytes, &Limits::default()).map_err(|error| error.to_string());
+            }
+            let source = std::str::from_utf8(bytes).map_err(|error| {
+                format!("neither a trace file nor text: byte {} is not UTF-8", error.valid_up_to())
+            })?;
+            text::parse(source).map_err(|error| error.to_string())
+        };
+        match py.detach(read) {
+            Ok(contents) => Ok(Self { contents }),
+            Err(message) => Err(file_error(py, &message)),
+        }
+    }
+
+    /// The small form.
+    fn to_bytes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        match py.detach(|| binary::write(&self.contents)) {
+            Ok(bytes) => Ok(PyBytes::new(py, &bytes)),
+            Err(error) => Err(format_error(py, &error)),
+        }
+    }
+
+    /// The form to read; with the program alone if `host` is false.
+    #[pyo3(signature = (host=true))]
+    fn to_text(&self, py: Python<'_>, host: bool) -> PyResult<String> {
+        if !host {
+            return Ok(py.detach(|| shapetrace_core::text::print(&self.contents.program)));
+        }
+        py.detach(|| text::print_within(&self.contents, text::MAX_SOURCE_BYTES)).map_err(|error| format_error(py, &error))
+    }
+
     /// Whether a thunder trace can be made of it.
     #[getter]
     fn has_host_data(&self) -> bool {
         self.contents.host.is_some()
+    }
+
+    /// Who wrote it: names and versions.
+    #[getter]
+    fn about<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let about = PyDict::new(py);
+        if let Some(host) = &self.contents.host {
+            for pair in host.nodes.get(host.about).children().chunks_exact(2) {
+                if let (Some(name), Some(version)) = (host.nodes.as_text(pair[0]), host.nodes.as_text(pair[1])) {
+                    about.set_item(name, version)?;
+                }
+            }
+        }
+        Ok(about)
+    }
+
+    /// The file optimized, and what went.
+    #[pyo3(signature = (*, level, keep_random=false, keep_shape_numbers=false, floor_division=true))]
+    fn optimize(
+        &self,
+        py: Python<'_>,
+        level: &str,
+        keep_random: bool,
+        keep_shape_numbers: bool,
+        floor_division: bool,
+    ) -> PyResult<(Self, Vec<Removal>)> {
+        let Some(level) = Level::from_name(level) else {
+            let message = format!("level is 'full' or 'compat', not {level:?}");
+            return Err(pyo3::exceptions::PyValueError::new_err(message));
+        };
+        let options = Options { keep_random, keep_shape_numbers, floor_division };
+        let optimized = py.detach(|| {
+            let mut context = Context::default();
+            let contents = optimize::optimize(&self.contents, &mut context, level, &options)?;
+            let program = &self.contents.program;
+            let lines = op_lines(program);
+            let mut removals = Vec::new();
+            for (op, line) in program.ops().zip(lines) {
+                if let OpStatus::Removed(reason) = context.edits().status(op) {
+                    removals.push((line, reason.name(), self.source(op)));
+                }
+            }
+            Ok((Self { contents }, removals))
+        });
+        optimized.map_err(|error: FormatError| format_error(py, &error))
+    }
+
+    /// All that is wrong with the program.
+    #[pyo3(signature = (optimized=false))]
+    fn verify(&self, py: Python<'_>, optimized: bool) -> Vec<Finding> {
+        py.detach(|| {
+            let program = &self.contents.program;
+            let form = if optimized { Form::Optimized } else { Form::Traced };
+            let errors = verify_form(program, form);
+            let lines = if errors.is_empty() { Vec::new() } else { op_lines(program) };
+            let line = |op: Op| lines[shapetrace_core::entity::Entity::index(op)].clone();
+            errors
+                .into_iter()
+                .map(|error| {
+                    let owner = program.scope_owner(error.scope);
+                    (
+                        error.kind.name(),
+                        error.kind.to_string(),
+                        error.op.map(line),
+                        error.value.map(|value| program.value_name(value).into_owned()),
+                        owner.map(line),
+                        error.op.or(owner).and_then(|op| self.source(op)),
+                    )
+                })
+                .collect()
+        })
     }
 
     /// The ops of the top level, the state of the trace and the names that are taken.
@@ -43,4 +162,38 @@ impl TraceFile {
         };
         decode(py, &self.contents.program, host, &Restorer::from_python(restorer)?)
     }
+}
+
+impl TraceFile {
+    /// Where an op is from, or the first op around it that knows: file and line.
+    fn source(&self, op: Op) -> Option<String> {
+        let host = self.contents.host.as_ref()?;
+        let program = &self.contents.program;
+        let mut op = Some(op);
+        while let Some(this) = op {
+            if let Some(source) = source_of(host, this) {
+                return Some(source);
+            }
+            op = program.scope_owner(program.scope_of(this));
+        }
+        None
+    }
+}
+
+/// The source in the details of an op, as `shapetrace_rs.files.describe` writes it.
+fn source_of(host: &HostData, op: Op) -> Option<String> {
+    let details = host.ops[shapetrace_core::entity::Entity::index(op)].details;
+    let source = entry(host, details, "source")?;
+    let [file, positions] = *host.nodes.get(source).children() else { return None };
+    let file = host.nodes.as_text(file)?;
+    match host.nodes.get(positions).children().get(1).map(|&line| host.nodes.get(line)) {
+        Some(Node::Int(line)) => Some(format!("{file}:{line}")),
+        _ => Some(file.to_owned()),
+    }
+}
+
+/// The value of a key in a dictionary.
+fn entry(host: &HostData, dict: NodeId, key: &str) -> Option<NodeId> {
+    let pairs = host.nodes.get(dict).children().chunks_exact(2);
+    pairs.into_iter().find(|pair| host.nodes.as_text(pair[0]) == Some(key)).map(|pair| pair[1])
 }

@@ -1,0 +1,329 @@
+"""`stat`, `show`, `opt`, `verify` and `diff`: what can be done with traces in files.
+
+They need neither thunder nor torch. Exit codes are the same for all: 0 when all is well, 1 when `verify` found
+something or the files of `diff` differ, 2 when a file cannot be read or written or the words make no sense.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import TraceFileError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from .._core import TraceFile
+
+__all__ = ["COMMANDS", "main"]
+
+_SLOW_SECONDS = 0.5
+"""After so long a step says on a terminal what it is doing."""
+
+_FILE_HELP = "a trace file, in the binary or the text form; - for standard input"
+
+_EXIT_CODES = """\
+exit codes:
+  0  all is well
+  1  {one}
+  2  a file cannot be read or written, or the words make no sense
+"""
+
+
+def main(command: str, words: Sequence[str]) -> int:
+    """Run one of the commands.
+
+    Args:
+        command: One of `COMMANDS`.
+        words: The words behind it.
+
+    Returns:
+        The exit code: 0, 1 or 2.
+    """
+    make_parser, run, _ = COMMANDS[command]
+    parsed = make_parser().parse_args(words)
+    try:
+        return run(parsed)
+    except (TraceFileError, OSError) as error:
+        message = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        name = getattr(error, "filename", None)
+        print(f"shapetrace {command}: {f'{name}: ' if name else ''}{message}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:
+        # The reader of our output has seen enough. Python would complain when it flushes.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+class _Step:
+    """A step of a command that may take long; on a terminal it says so, and takes the line away again."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+
+    def __enter__(self) -> None:
+        import threading
+
+        self._shown = False
+        self._timer = threading.Timer(_SLOW_SECONDS, self._show)
+        self._timer.daemon = True
+        if sys.stderr.isatty():
+            self._timer.start()
+
+    def _show(self) -> None:
+        self._shown = True
+        sys.stderr.write(f"{self._what} ...")
+        sys.stderr.flush()
+
+    def __exit__(self, *_: object) -> None:
+        self._timer.cancel()
+        if self._shown:
+            sys.stderr.write("\r\x1b[K")
+
+
+def _read(path: str) -> TraceFile:
+    """The trace in a file, or on standard input."""
+    from .. import _core
+
+    with _Step(f"reading {path}"):
+        data = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+        try:
+            return _core.TraceFile.read(data)
+        except TraceFileError as error:
+            name = "standard input" if path == "-" else path
+            message = f"{name}: {error}"
+            raise TraceFileError(message) from None
+
+
+def _parser(command: str, description: str, epilog: str) -> argparse.ArgumentParser:
+    return argparse.ArgumentParser(
+        prog=f"shapetrace {command}",
+        description=description,
+        epilog=epilog,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+
+
+# stat
+
+
+def _stat_parser() -> argparse.ArgumentParser:
+    parser = _parser(
+        "stat",
+        "What is in a trace: its ops by kind and by symbol, its scopes and values, and what the optimizer would remove.",
+        "examples:\n"
+        "  shapetrace stat first.trace\n"
+        "  shapetrace stat --json first.trace | jq .removable\n\n" + _EXIT_CODES.format(one="not used"),
+    )
+    parser.add_argument("file", metavar="FILE", help=_FILE_HELP)
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--symbols", type=int, default=20, metavar="N", help="list the N commonest symbols (20)")
+    return parser
+
+
+def _stat(parsed: argparse.Namespace) -> int:
+    file = _read(parsed.file)
+    with _Step("counting"):
+        statistics = file.statistics()
+    if parsed.json:
+        print(json.dumps({**statistics, "about": file.about}, indent=1))
+        return 0
+    print("\n".join(_stat_lines(statistics, file.about, parsed.symbols)))
+    return 0
+
+
+def _stat_lines(statistics: dict[str, Any], about: dict[str, str], most_symbols: int) -> Iterator[str]:
+    def row(name: str, count: object, note: str = "") -> str:
+        return f"  {name:<24} {count:>9}{'  ' + note if note else ''}"
+
+    if about:
+        yield "written by " + ", ".join(f"{name} {version}" for name, version in about.items())
+    else:
+        yield "a program only, without data of thunder"
+    for group, counts in statistics.items():
+        if not isinstance(counts, dict):
+            continue
+        items = list(counts.items())
+        shown = items[:most_symbols] if group == "symbols" else items
+        yield f"{group.replace('_', ' ')}"
+        yield from (row(name.replace("_", " ") if group != "symbols" else name, count) for name, count in shown)
+        if len(items) > len(shown):
+            yield f"  and {len(items) - len(shown)} more"
+
+
+# show
+
+
+def _show_parser() -> argparse.ArgumentParser:
+    parser = _parser(
+        "show",
+        "A trace as text: first the program, then what only thunder needs. Every command reads this form as well.",
+        "examples:\n"
+        "  shapetrace show --program first.trace | less\n"
+        "  shapetrace show first.trace > first.txt\n\n" + _EXIT_CODES.format(one="not used"),
+    )
+    parser.add_argument("file", metavar="FILE", help=_FILE_HELP)
+    parser.add_argument("--program", action="store_true", help="the program alone, without the data of thunder")
+    return parser
+
+
+def _show(parsed: argparse.Namespace) -> int:
+    file = _read(parsed.file)
+    with _Step("printing"):
+        text = file.to_text(host=not parsed.program)
+    sys.stdout.write(text)
+    sys.stdout.flush()
+    return 0
+
+
+# opt
+
+
+def _opt_parser() -> argparse.ArgumentParser:
+    parser = _parser(
+        "opt",
+        "Optimize a trace and say what was removed and why. The result is a trace file again, which\n"
+        "shapetrace_rs.load makes a thunder trace of.",
+        "examples:\n"
+        "  shapetrace opt first.trace -o small.trace\n"
+        "  shapetrace opt --level compat first.trace -o - | shapetrace show -\n"
+        "  shapetrace opt --quiet --text first.trace -o -\n\n" + _EXIT_CODES.format(one="not used"),
+    )
+    parser.add_argument("file", metavar="FILE", help=_FILE_HELP)
+    parser.add_argument("-o", "--output", required=True, metavar="OUT", help="the result; - for standard output")
+    parser.add_argument("--level", choices=("full", "compat"), default="full", help="full (the default), or compat")
+    parser.add_argument("--keep-random", action="store_true", help="keep random ops that nobody uses")
+    parser.add_argument(
+        "--keep-shape-numbers", action="store_true", help="keep one producer of each number in a live tensor's shape"
+    )
+    parser.add_argument("--no-floor-division", action="store_true", help="leave thunder's long form of a // b")
+    parser.add_argument("--text", action="store_true", help="write the text form")
+    parser.add_argument("-v", "--verbose", action="store_true", help="name every op that went, and where it is from")
+    parser.add_argument("-q", "--quiet", action="store_true", help="say nothing of what was removed")
+    return parser
+
+
+def _opt(parsed: argparse.Namespace) -> int:
+    file = _read(parsed.file)
+    start = time.perf_counter()
+    with _Step("optimizing"):
+        optimized, removals = file.optimize(
+            level=parsed.level,
+            keep_random=parsed.keep_random,
+            keep_shape_numbers=parsed.keep_shape_numbers,
+            floor_division=not parsed.no_floor_division,
+        )
+    milliseconds = (time.perf_counter() - start) * 1e3
+    with _Step(f"writing {parsed.output}"):
+        data = optimized.to_text().encode() if parsed.text else optimized.to_bytes()
+        if parsed.output == "-":
+            sys.stdout.buffer.write(data)
+            sys.stdout.flush()
+        else:
+            from ..files import write_whole
+
+            write_whole(Path(parsed.output), data)
+    if not parsed.quiet:
+        # On stderr: the result may be on standard output.
+        for line, reason, source in removals if parsed.verbose else ():
+            print(f"  {reason:<18} {line}{f'   ({source})' if source else ''}", file=sys.stderr)
+        before, after = file.statistics()["ops"], optimized.statistics()["ops"]
+        print(
+            f"{before['top_level']} ops -> {after['top_level']}, inside other ops {before['inside']} -> "
+            f"{after['inside']}, in {milliseconds:.1f} ms",
+            file=sys.stderr,
+        )
+        for reason, count in Counter(reason for _, reason, _ in removals).most_common():
+            print(f"  {count:>7}  {reason}", file=sys.stderr)
+    return 0
+
+
+# verify
+
+
+def _verify_parser() -> argparse.ArgumentParser:
+    parser = _parser(
+        "verify",
+        "Check that every value is defined before it is used, that ops inside others use only what their owner takes,\n"
+        "and that the return is the last op.",
+        "examples:\n"
+        "  shapetrace verify first.trace && echo fine\n"
+        "  shapetrace verify --optimized small.trace\n\n" + _EXIT_CODES.format(one="something is wrong with a trace"),
+    )
+    parser.add_argument("files", metavar="FILE", nargs="+", help=_FILE_HELP)
+    parser.add_argument(
+        "--optimized", action="store_true", help="also find values that are defined twice, as after level full"
+    )
+    parser.add_argument("-q", "--quiet", action="store_true", help="say nothing, the exit code tells")
+    return parser
+
+
+def _verify(parsed: argparse.Namespace) -> int:
+    found = 0
+    for path in parsed.files:
+        file = _read(path)
+        with _Step(f"checking {path}"):
+            findings = file.verify(optimized=parsed.optimized)
+        found += len(findings)
+        if parsed.quiet:
+            continue
+        for kind, message, op, value, owner, source in findings:
+            value = "" if value is None else f" %{value}"
+            where = "the outputs" if op is None else f"`{op}`"
+            inside = "" if owner is None else f", inside `{owner}`"
+            print(f"{path}: {kind}:{value} {message}: {where}{inside}{f' ({source})' if source else ''}")
+        if not findings:
+            print(f"{path}: nothing is wrong")
+    return 1 if found else 0
+
+
+# diff
+
+
+def _diff_parser() -> argparse.ArgumentParser:
+    parser = _parser(
+        "diff",
+        "The ops in which two traces differ, in the unified form.",
+        "examples:\n"
+        "  shapetrace diff 0003-computation-before.trace 0003-computation-after.trace\n"
+        "  shapetrace diff -q rank0.trace rank1.trace || echo the ranks differ\n\n"
+        + _EXIT_CODES.format(one="the traces differ"),
+    )
+    parser.add_argument("before", metavar="A", help=_FILE_HELP)
+    parser.add_argument("after", metavar="B", help="the other one")
+    parser.add_argument("-U", "--unified", type=int, default=3, metavar="N", help="lines of context (3)")
+    parser.add_argument("-q", "--quiet", action="store_true", help="say nothing, the exit code tells")
+    return parser
+
+
+def _diff(parsed: argparse.Namespace) -> int:
+    if parsed.before == parsed.after == "-":
+        message = "standard input can be one of the two only"
+        raise TraceFileError(message)
+    before, after = _read(parsed.before), _read(parsed.after)
+    with _Step("comparing"):
+        text, summary = before.difference(after, parsed.before, parsed.after, max(parsed.unified, 0))
+    if not text:
+        return 0
+    if not parsed.quiet:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+        print(summary, file=sys.stderr)
+    return 1
+
+
+COMMANDS: dict[str, tuple[Callable[[], argparse.ArgumentParser], Callable[[argparse.Namespace], int], str]] = {
+    "stat": (_stat_parser, _stat, "what is in a trace file, and what would be removed"),
+    "show": (_show_parser, _show, "a trace file as text"),
+    "opt": (_opt_parser, _opt, "optimize a trace file"),
+    "verify": (_verify_parser, _verify, "check trace files"),
+    "diff": (_diff_parser, _diff, "compare two trace files"),
+}
+"""For each command: its parser, what it does, and a line about it."""
