@@ -8,6 +8,7 @@ The native part walks the containers and calls the functions here for everything
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 import operator
@@ -94,6 +95,11 @@ def describe(value: Any) -> tuple[str, tuple[Any, ...]]:
     if isinstance(value, thunder.enum.Enum) and is_open_module(type(value).__module__):
         return "enum", (*_place_of_type(type(value)), value.name)
     kind = type(value)
+    if dataclasses.is_dataclass(value):
+        fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+        return "dataclass", (*_place_of_type(kind), fields)
+    if isinstance(value, tuple) and hasattr(kind, "_fields"):
+        return "named tuple", (*_place_of_type(kind), *value)
     message = f"{_short(value)} of type {kind.__module__}.{kind.__qualname__}"
     raise _NotPlainError(message)
 
@@ -261,7 +267,16 @@ def describe_proxy(proxy: Any) -> tuple[str, str, dict[str, Any]]:
         state["items"] = dict(dict.items(proxy))
     elif isinstance(proxy, tuple):
         state["items"] = list(tuple.__iter__(proxy))
-    return kind.__name__, name, state
+    # In an order of our own: that of the attributes depends on who made the proxy.
+    return kind.__name__, name, {key: state[key] for key in sorted(state, key=_place_in_state)}
+
+
+_FIRST_IN_STATE = ("value", "python_type", "_shape", "_device", "_dtype")
+
+
+def _place_in_state(attribute: str) -> tuple[int, str]:
+    is_first = attribute in _FIRST_IN_STATE
+    return _FIRST_IN_STATE.index(attribute) if is_first else len(_FIRST_IN_STATE), attribute
 
 
 class _Details:

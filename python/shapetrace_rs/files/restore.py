@@ -6,6 +6,7 @@ asks for and is not there gives an error that says so.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import operator
 import sys
@@ -97,6 +98,24 @@ def _makers() -> dict[str, Any]:
                 setattr(signature, name, state[name])
         return signature
 
+    def make_dataclass(module: str, name: str, fields: dict[str, Any]) -> Any:
+        kind = find_type(module, name)
+        if not dataclasses.is_dataclass(kind) or {field.name for field in dataclasses.fields(kind)} != set(fields):
+            message = f"{module}.{name} is no dataclass with the fields {', '.join(map(str, fields))}"
+            raise TraceFileError(message, hint=_versions_hint())
+        # Not through the initializer, which may do anything.
+        made = object.__new__(kind)
+        for field, value in fields.items():
+            object.__setattr__(made, field, value)
+        return made
+
+    def make_named_tuple(module: str, name: str, *items: Any) -> Any:
+        kind = expect(find_type(module, name), type, f"class {name}")
+        if not issubclass(kind, tuple) or len(getattr(kind, "_fields", ())) != len(items):
+            message = f"{module}.{name} is no tuple of {len(items)} named fields"
+            raise TraceFileError(message, hint=_versions_hint())
+        return tuple.__new__(kind, items)
+
     def find_tag(module: str, name: str, tag: str) -> Any:
         return expect(attribute_in(find_type(module, name), tag), thunder.baseutils.TagBase, f"tag {name}.{tag}")
 
@@ -122,6 +141,8 @@ def _makers() -> dict[str, Any]:
         "torch.device": torch.device,
         "device": thunder.devices.to_device,
         "dtype": find_dtype,
+        "dataclass": make_dataclass,
+        "named tuple": make_named_tuple,
         "tag": find_tag,
         "enum": find_enum,
         "type": find_type,

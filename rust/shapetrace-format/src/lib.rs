@@ -10,6 +10,7 @@ pub mod binary;
 pub mod error;
 pub mod model;
 pub mod optimize;
+pub mod text;
 
 pub use error::FormatError;
 pub use model::{HostData, HostOp, Node, NodeId, Nodes, TraceFile};

@@ -10,6 +10,7 @@ use shapetrace_core::entity::Entity;
 use shapetrace_core::ir::{Program, Scope};
 use shapetrace_format::{HostData, Node, NodeId};
 
+use crate::encode::NO_INPUTS;
 use crate::file::file_error;
 
 /// The functions of `shapetrace_rs.files.restore`.
@@ -40,7 +41,8 @@ pub(crate) fn decode<'py>(
     restorer: &Restorer,
 ) -> PyResult<Restored<'py>> {
     let mut decoder = Decoder::new(py, host, restorer);
-    let mut names: Vec<String> = program.values().map(|value| program.value_name(value).into_owned()).collect();
+    let mut names: Vec<String> =
+        program.values().map(|value| program.value_name(value).into_owned()).filter(|name| name != NO_INPUTS).collect();
     let trace = decoder.build(host.trace)?.cast_into::<PyDict>().map_err(|_| {
         let message = "the state of the trace is no dictionary";
         file_error(py, message)

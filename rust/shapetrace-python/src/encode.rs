@@ -101,11 +101,13 @@ pub(crate) fn encode(
     Ok(file)
 }
 
+/// The name of what says that a trace takes nothing.
+pub(crate) const NO_INPUTS: &str = "(nothing)";
+
 fn names_of_values(py: Python<'_>, reader: &Reader) -> PyResult<Vec<String>> {
     let name = |proxy: &Py<PyAny>| {
         if proxy.is_none(py) {
-            // What says that a trace takes nothing.
-            return Ok("(nothing)".to_owned());
+            return Ok(NO_INPUTS.to_owned());
         }
         proxy.bind(py).getattr(&names(py).name)?.extract()
     };

@@ -1,8 +1,10 @@
 //! Trace files, for Python.
 
+use std::panic::{catch_unwind, AssertUnwindSafe};
+
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
-use shapetrace_core::ir::{Op, OpStatus};
+use shapetrace_core::ir::{Op, OpStatus, Scope, SymbolFlags};
 use shapetrace_core::passes::{Context, Level, Options};
 use shapetrace_core::text::op_lines;
 use shapetrace_core::verifier::{verify_form, Form};
@@ -10,6 +12,7 @@ use shapetrace_format::binary::{self, Limits};
 use shapetrace_format::{optimize, text, FormatError, HostData, Node, NodeId, TraceFile as Contents};
 
 use crate::decode::{decode, Restored, Restorer};
+use crate::optimizer::panic_message;
 
 /// A `TraceFileError`.
 pub(crate) fn file_error(py: Python<'_>, message: &str) -> PyErr {
@@ -26,6 +29,26 @@ pub(crate) fn file_error(py: Python<'_>, message: &str) -> PyErr {
 /// The error of the format as a Python error.
 pub(crate) fn format_error(py: Python<'_>, error: &FormatError) -> PyErr {
     file_error(py, &error.to_string())
+}
+
+fn internal_error(py: Python<'_>, panic: &(dyn std::any::Any + Send)) -> PyErr {
+    let error = py
+        .import("shapetrace_rs.errors")
+        .and_then(|errors| errors.getattr("InternalError"))
+        .and_then(|class| class.call1((format!("working on a trace file panicked: {}", panic_message(panic)),)));
+    match error {
+        Ok(error) => PyErr::from_value(error),
+        Err(error) => error,
+    }
+}
+
+/// Runs without the interpreter, and turns a panic into an `InternalError`.
+fn guarded<T: Send>(py: Python<'_>, run: impl FnOnce() -> Result<T, String> + Send) -> PyResult<T> {
+    match py.detach(|| catch_unwind(AssertUnwindSafe(run))) {
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(message)) => Err(file_error(py, &message)),
+        Err(panic) => Err(internal_error(py, panic.as_ref())),
+    }
 }
 
 /// A program and, if it was a trace of thunder, what thunder needs beside it.
@@ -46,36 +69,32 @@ impl TraceFile {
     /// Reads either form. Bytes that are neither are taken for text, and the error says so.
     #[staticmethod]
     fn read(py: Python<'_>, bytes: &[u8]) -> PyResult<Self> {
-        let read = || {
+        let contents = guarded(py, || {
             if binary::is_binary(bytes) {
                 return binary::read(bytes, &Limits::default()).map_err(|error| error.to_string());
             }
-            let source = std::str::from_utf8(bytes).map_err(|error| {
-                format!("neither a trace file nor text: byte {} is not UTF-8", error.valid_up_to())
-            })?;
+            let source = std::str::from_utf8(bytes)
+                .map_err(|error| format!("neither a trace file nor text: byte {} is not UTF-8", error.valid_up_to()))?;
             text::parse(source).map_err(|error| error.to_string())
-        };
-        match py.detach(read) {
-            Ok(contents) => Ok(Self { contents }),
-            Err(message) => Err(file_error(py, &message)),
-        }
+        })?;
+        Ok(Self { contents })
     }
 
     /// The small form.
     fn to_bytes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
-        match py.detach(|| binary::write(&self.contents)) {
-            Ok(bytes) => Ok(PyBytes::new(py, &bytes)),
-            Err(error) => Err(format_error(py, &error)),
-        }
+        let bytes = guarded(py, || binary::write(&self.contents).map_err(|error| error.to_string()))?;
+        Ok(PyBytes::new(py, &bytes))
     }
 
     /// The form to read; with the program alone if `host` is false.
     #[pyo3(signature = (host=true))]
     fn to_text(&self, py: Python<'_>, host: bool) -> PyResult<String> {
-        if !host {
-            return Ok(py.detach(|| shapetrace_core::text::print(&self.contents.program)));
-        }
-        py.detach(|| text::print_within(&self.contents, text::MAX_SOURCE_BYTES)).map_err(|error| format_error(py, &error))
+        guarded(py, || {
+            if !host {
+                return Ok(shapetrace_core::text::print(&self.contents.program));
+            }
+            text::print_within(&self.contents, text::MAX_SOURCE_BYTES).map_err(|error| error.to_string())
+        })
     }
 
     /// Whether a thunder trace can be made of it.
@@ -112,11 +131,17 @@ impl TraceFile {
             let message = format!("level is 'full' or 'compat', not {level:?}");
             return Err(pyo3::exceptions::PyValueError::new_err(message));
         };
+        let program = &self.contents.program;
+        let has_return = program.scope_ops(Scope::TOP).any(|op| program.symbol_flags(op).contains(SymbolFlags::RETURN));
+        if !has_return && program.outputs().is_empty() && program.op_count() > 0 {
+            let message = "the trace has no return, so nothing says which values are needed";
+            return Err(file_error(py, message));
+        }
         let options = Options { keep_random, keep_shape_numbers, floor_division };
-        let optimized = py.detach(|| {
+        guarded(py, || {
             let mut context = Context::default();
-            let contents = optimize::optimize(&self.contents, &mut context, level, &options)?;
-            let program = &self.contents.program;
+            let contents =
+                optimize::optimize(&self.contents, &mut context, level, &options).map_err(|error| error.to_string())?;
             let lines = op_lines(program);
             let mut removals = Vec::new();
             for (op, line) in program.ops().zip(lines) {
@@ -125,20 +150,19 @@ impl TraceFile {
                 }
             }
             Ok((Self { contents }, removals))
-        });
-        optimized.map_err(|error: FormatError| format_error(py, &error))
+        })
     }
 
     /// All that is wrong with the program.
     #[pyo3(signature = (optimized=false))]
-    fn verify(&self, py: Python<'_>, optimized: bool) -> Vec<Finding> {
-        py.detach(|| {
+    fn verify(&self, py: Python<'_>, optimized: bool) -> PyResult<Vec<Finding>> {
+        guarded(py, || {
             let program = &self.contents.program;
             let form = if optimized { Form::Optimized } else { Form::Traced };
             let errors = verify_form(program, form);
             let lines = if errors.is_empty() { Vec::new() } else { op_lines(program) };
             let line = |op: Op| lines[shapetrace_core::entity::Entity::index(op)].clone();
-            errors
+            Ok(errors
                 .into_iter()
                 .map(|error| {
                     let owner = program.scope_owner(error.scope);
@@ -151,7 +175,7 @@ impl TraceFile {
                         error.op.or(owner).and_then(|op| self.source(op)),
                     )
                 })
-                .collect()
+                .collect())
         })
     }
 

@@ -241,12 +241,8 @@ impl Optimizer {
     }
 
     fn internal_error(&self, py: Python<'_>, panic: &(dyn std::any::Any + Send)) -> PyErr {
-        let message = panic
-            .downcast_ref::<String>()
-            .map(String::as_str)
-            .or_else(|| panic.downcast_ref::<&str>().copied())
-            .unwrap_or("no message");
-        match self.host.internal_error.call1(py, (format!("the optimizer panicked: {message}"),)) {
+        let message = format!("the optimizer panicked: {}", panic_message(panic));
+        match self.host.internal_error.call1(py, (message,)) {
             Ok(error) => PyErr::from_value(error.into_bound(py)),
             Err(error) => error,
         }
@@ -368,6 +364,15 @@ impl Optimizer {
         reader.recycle(program);
         Ok((list, statistics, details))
     }
+}
+
+/// What a panic said.
+pub(crate) fn panic_message(panic: &(dyn std::any::Any + Send)) -> &str {
+    panic
+        .downcast_ref::<String>()
+        .map(String::as_str)
+        .or_else(|| panic.downcast_ref::<&str>().copied())
+        .unwrap_or("no message")
 }
 
 fn nanoseconds(start: Instant, end: Instant) -> u64 {

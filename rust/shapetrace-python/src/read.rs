@@ -244,11 +244,13 @@ impl Reader {
             self.mark(host, &mut builder, output, ProgramBuilder::output)?;
         }
         if let Some(inputs) = options.inputs {
-            // One input that nothing uses says that inputs are declared, even if there are none.
-            let unused = builder.value(ValueKind::Other).map_err(invalid)?;
-            self.reading.proxies.push(py.None());
-            builder.input(unused).map_err(invalid)?;
             self.mark(host, &mut builder, inputs, ProgramBuilder::input)?;
+            if !builder.has_inputs() {
+                // One input that nothing uses says that inputs are declared, and that there are none.
+                let unused = builder.value(ValueKind::Other).map_err(invalid)?;
+                self.reading.proxies.push(py.None());
+                builder.input(unused).map_err(invalid)?;
+            }
         }
         if let Some(needed) = options.needed {
             for variable in needed.iter() {

@@ -283,6 +283,11 @@ impl ProgramBuilder {
         Ok(())
     }
 
+    /// Whether any input was told.
+    pub fn has_inputs(&self) -> bool {
+        !self.program.inputs.is_empty()
+    }
+
     /// Takes over the values and constants of another program under the ids that they have there.
     pub(crate) fn copy_values(&mut self, other: &Program) {
         self.program.constants.clone_from(&other.constants);
