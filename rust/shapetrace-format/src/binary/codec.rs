@@ -290,6 +290,43 @@ pub(super) fn end_columns(columns: &[Cursor<'_>]) -> Result<(), ReadError> {
     columns.iter().try_for_each(|column| column.end("the last entry of the column"))
 }
 
+/// Which numbers were not taken so far, to tell which one is likely next.
+///
+/// A disjoint-set forest with path halving: logarithmic at most, in whatever order they are taken.
+#[derive(Debug)]
+pub(super) struct Unused {
+    /// Itself if it was not taken, otherwise a later number before which all from here on are taken.
+    later: Vec<u32>,
+}
+
+impl Unused {
+    /// All numbers below `count`.
+    pub(super) fn new(count: usize) -> Self {
+        Self { later: (0..=count as u32).collect() }
+    }
+
+    /// The first number from `start` on that was not taken, or their count.
+    #[inline]
+    pub(super) fn from(&mut self, start: usize) -> usize {
+        let mut at = start;
+        while self.later[at] as usize != at {
+            let later = self.later[at] as usize;
+            self.later[at] = self.later[later];
+            at = later;
+        }
+        at
+    }
+
+    /// Takes a number; returns the next one that is expected.
+    #[inline]
+    pub(super) fn take(&mut self, number: usize) -> usize {
+        if self.later[number] as usize == number {
+            self.later[number] = number as u32 + 1;
+        }
+        self.from(number)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -309,5 +346,14 @@ mod tests {
         {
             assert!(Cursor::new(bytes).uint().is_err(), "{bytes:?}");
         }
+    }
+
+    #[test]
+    fn numbers_are_taken_in_any_order() {
+        let mut unused = Unused::new(5);
+        assert_eq!(unused.from(0), 0);
+        assert_eq!((unused.take(2), unused.take(1), unused.take(0)), (3, 3, 3));
+        assert_eq!((unused.take(4), unused.take(3), unused.take(0)), (5, 5, 5));
+        assert_eq!(unused.from(5), 5);
     }
 }

@@ -6,8 +6,9 @@ use super::codec::Cursor;
 use super::error::{Place, ReadError, ReadErrorKind, Tag};
 use super::{Limits, FORMAT_VERSION, MAGIC, WRITER};
 
-/// How hard the compression tries. Measured on traces of 4 000 ops: level 6 makes files 5 % smaller than
-/// level 4 and takes as long as coding the columns; level 9 takes twice that for another half percent.
+/// How hard the compression tries. Measured on a made trace of 5 600 ops, 149 kB of columns: level 1
+/// makes 7.8 kB of them in 0.06 ms, level 2 7.0 kB, levels 3 to 9 all 5.9 kB in 0.23 to 0.35 ms, where
+/// coding the columns takes 0.8 ms. Level 6 searches enough for traces that repeat themselves less.
 const LEVEL: u32 = 6;
 
 /// One byte of compressed data makes at most so many; deflate's own bound is 1032.

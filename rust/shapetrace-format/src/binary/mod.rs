@@ -63,9 +63,11 @@
 //! **`OPER`**: how many scopes and ops; ops of each scope; symbols; flags: twice the [`OpFlags`]
 //! bits, one more if the op has a scope inside; numbers of operands; operands; numbers of results;
 //! results. Scopes are in pre-order. The two low bits of an operand or result tell what the others
-//! are: 0, a value near the largest one that was an operand or result so far + 1; 1, its position
+//! are: 0, a value near the *next unused* one; 1, its position
 //! among the operands and results of the op that owns the scope; 2, how many values were coded
-//! with 0 in this scope since it was; 3, a constant, or, as a result, an empty slot (others 0).
+//! with 0 in this scope since it was; 3, a constant, or, as a result, an empty slot (others 0). Next
+//! unused is the first value after the last one coded with 0 that was never coded with 0 in any
+//! scope, at first 0; one more than the last value if there is none.
 //!
 //! **`ENDS`**: how many inputs, outputs, pinned values and shape mentions; inputs; outputs; pinned values, all near
 //! `last + 1`; tensors, near the last; dimensions; numbers, near the last.
@@ -91,7 +93,7 @@
 //! for each op its arguments, keyword arguments, output and details, in four columns; nodes by
 //! number. An entry of the four is 0, as the op before has it; 1, as the owner of the scope has
 //! it; 2, the next of the nodes by number; or 3 + the position among the nodes that are still
-//! loose, near the last such position of any of the four columns + 1.
+//! loose, near the next unused one, over all four columns in the order of reading: op by op, arguments first.
 //!
 //! [`SymbolFlags`]: shapetrace_core::ir::SymbolFlags
 //! [`OpFlags`]: shapetrace_core::ir::OpFlags

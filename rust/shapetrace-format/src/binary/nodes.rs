@@ -4,7 +4,7 @@ use rustc_hash::FxHashMap;
 use shapetrace_core::entity::{Entity, PackedOption};
 use shapetrace_core::ir::{Program, Value};
 
-use super::codec::{end_columns, near, push_section, Budget, Column, Cursor};
+use super::codec::{end_columns, near, push_section, Budget, Column, Cursor, Unused};
 use super::error::{ReadError, ReadErrorKind, Tag};
 use super::program::read_float;
 use super::texts::{Expected, TextReader, TextWriter};
@@ -79,7 +79,8 @@ const AS_BEFORE: u64 = 0;
 const AS_OWNER: u64 = 1;
 /// A node by its number.
 const BY_NUMBER: u64 = 2;
-/// From here on: how far it is, among the nodes that are no parts, from the one after the last.
+/// From here on: how far it is, among the loose nodes, from the next one after the last that was not
+/// coded so.
 const NEXT: u64 = 3;
 
 fn columns<const N: usize>() -> [Column; N] {
@@ -354,6 +355,7 @@ fn write_host(host: &HostData, program: &Program, loose: &[NodeId], payload: &mu
     for (rank, id) in loose.iter().enumerate() {
         ranks[id.index()] = rank as u32;
     }
+    let mut unused = Unused::new(loose.len());
     let (mut before, mut next) = (None, 0);
     for scope in program.scopes() {
         let owner = program.scope_owner(scope).map(|owner| parts_of_op(&host.ops[owner.index()]));
@@ -370,7 +372,7 @@ fn write_host(host: &HostData, program: &Program, loose: &[NodeId], payload: &mu
                     }
                     rank => {
                         let code = NEXT + near(rank as usize, next);
-                        next = rank as usize + 1;
+                        next = unused.take(rank as usize);
                         code
                     }
                 });
@@ -394,6 +396,7 @@ fn read_host(section: Cursor<'_>, program: &Program, nodes: Nodes, loose: &[Node
         expected = symbol + 1;
         host.symbols.push(NodeId::from_index(symbol));
     }
+    let mut unused = Unused::new(loose.len());
     let (mut before, mut next) = (None, 0);
     for scope in program.scopes() {
         let owner = program.scope_owner(scope).map(|owner| parts_of_op(&host.ops[owner.index()]));
@@ -409,8 +412,8 @@ fn read_host(section: Cursor<'_>, program: &Program, nodes: Nodes, loose: &[Node
                     AS_OWNER => other(owner, column)?,
                     BY_NUMBER => node(&mut by_number)?,
                     code => {
-                        let rank = column.near_of(code - NEXT, "node that is no part", next, loose.len())?;
-                        next = rank + 1;
+                        let rank = column.near_of(code - NEXT, "loose node", next, loose.len())?;
+                        next = unused.take(rank);
                         loose[rank]
                     }
                 };

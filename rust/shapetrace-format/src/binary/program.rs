@@ -6,7 +6,7 @@ use shapetrace_core::ir::{
     SymbolFlags, Value, ValueKind,
 };
 
-use super::codec::{end_columns, near, push_section, Budget, Column, Cursor};
+use super::codec::{end_columns, near, push_section, Budget, Column, Cursor, Unused};
 use super::container::Sections;
 use super::error::{ReadError, ReadErrorKind, Tag};
 use super::texts::{Expected, TextReader, TextWriter};
@@ -42,7 +42,7 @@ const TYPE: u64 = 3;
 const OPAQUE: u64 = 4;
 
 // The two low bits of the code of an operand or result say what the other bits are.
-/// How far the value is from the first one that was not mentioned so far.
+/// How far the value is from the one that is expected: the next that was not mentioned so far.
 const FIRST_MENTION: u64 = 0;
 /// The position among the operands and results of the owner of the scope.
 const OF_OWNER: u64 = 1;
@@ -249,9 +249,10 @@ fn read_values(
 }
 
 /// The values that the code of an operand or result can stand for.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Mentions {
-    /// One more than the largest value mentioned in any scope so far.
+    /// Values mentioned in no scope so far, and the one that is expected next.
+    unused: Unused,
     next: usize,
     /// What the owner of the scope has, by position; and first mentions in the scope, in order.
     of_owner: Vec<Value>,
@@ -259,14 +260,18 @@ struct Mentions {
 }
 
 impl Mentions {
+    fn new(values: usize) -> Self {
+        Self { unused: Unused::new(values), next: 0, of_owner: Vec::new(), of_scope: Vec::new() }
+    }
+
     fn mention(&mut self, value: Value) {
         self.of_scope.push(value);
-        self.next = self.next.max(value.index() + 1);
+        self.next = self.unused.take(value.index());
     }
 }
 
 /// [`Mentions`] with the ways back, for writing.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct MentionCodes {
     mentions: Mentions,
     owner_positions: StampMap,
@@ -274,6 +279,11 @@ struct MentionCodes {
 }
 
 impl MentionCodes {
+    fn new(values: usize) -> Self {
+        let (owner_positions, scope_positions) = (StampMap::default(), StampMap::default());
+        Self { mentions: Mentions::new(values), owner_positions, scope_positions }
+    }
+
     fn start(&mut self, program: &Program, scope: Scope) {
         self.mentions.of_scope.clear();
         self.owner_positions.clear_for(program.value_count());
@@ -315,7 +325,7 @@ fn write_ops(program: &Program, payload: &mut Vec<u8>) {
     if program.scope_count() == 0 {
         scopes.size(0);
     }
-    let mut codes = MentionCodes::default();
+    let mut codes = MentionCodes::new(program.value_count());
     for scope in program.scopes() {
         scopes.size(program.scope_ops(scope).len());
         codes.start(program, scope);
@@ -376,7 +386,7 @@ fn read_ops(
     // those values are whose.
     let mut pending: Vec<(Op, std::ops::Range<usize>)> = Vec::new();
     let mut visible: Vec<Value> = Vec::new();
-    let mut mentions = Mentions::default();
+    let mut mentions = Mentions::new(sizes.values);
     let mut ops_left = op_count;
     for index in 0..scope_count {
         mentions.of_scope.clear();

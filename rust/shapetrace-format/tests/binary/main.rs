@@ -82,7 +82,7 @@ fn what_looks_like_a_trace_is_small() {
     let bytes = round_trip(&file);
     let ops = file.program.op_count();
     assert!(ops > 800, "{ops} ops");
-    assert!(bytes.len() < 3 * ops, "{} bytes for {ops} ops", bytes.len());
+    assert!(bytes.len() < 2 * ops, "{} bytes for {ops} ops", bytes.len());
 }
 
 #[test]
