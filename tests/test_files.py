@@ -244,8 +244,12 @@ def test_no_damage_gets_past_the_reader():
     for place in range(len(data)):
         damaged = bytearray(data)
         damaged[place] ^= 0x10
-        with pytest.raises(TraceFileError):
-            shapetrace_rs.loads(bytes(damaged))
+        try:
+            loaded = shapetrace_rs.loads(bytes(damaged))
+        except TraceFileError:
+            continue
+        # The last byte of the compressed data has bits that mean nothing.
+        assert shapetrace_rs.dumps(loaded) == data
 
 
 def test_a_later_format_says_who_wrote_it():

@@ -48,7 +48,7 @@ pub(crate) fn decode<'py>(
         file_error(py, message)
     })?;
     if let Some(others) = trace.get_item("names")? {
-        names.extend(others.extract::<Vec<String>>()?);
+        names.extend(others.extract::<&str>()?.split_whitespace().map(str::to_owned));
         trace.del_item("names")?;
     }
     let mut made: Vec<Option<Bound<'py, PyAny>>> = vec![None; program.op_count()];

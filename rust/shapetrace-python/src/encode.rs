@@ -91,7 +91,8 @@ pub(crate) fn encode(
         ops.push(op);
     }
     let state = around.trace.copy()?;
-    state.set_item("names", PyTuple::new(py, other_names)?)?;
+    // One text: names have no spaces in them, for they are identifiers.
+    state.set_item("names", other_names.join(" "))?;
     let trace = encoder.encode(&state, 0).map_err(|error| encoder.refused(error, None))?;
     let about = encoder.encode(&around.about, 0)?;
     let nodes = encoder.nodes;
