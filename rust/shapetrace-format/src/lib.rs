@@ -7,9 +7,11 @@
 #![forbid(unsafe_code)]
 
 pub mod binary;
+pub mod difference;
 pub mod error;
 pub mod model;
 pub mod optimize;
+pub mod statistics;
 pub mod text;
 
 pub use error::FormatError;

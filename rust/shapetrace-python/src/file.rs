@@ -3,12 +3,14 @@
 use std::panic::{catch_unwind, AssertUnwindSafe};
 
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict};
+use pyo3::types::{IntoPyDict, PyBytes, PyDict};
 use shapetrace_core::ir::{Op, OpStatus, Scope, SymbolFlags};
 use shapetrace_core::passes::{Context, Level, Options};
 use shapetrace_core::text::op_lines;
 use shapetrace_core::verifier::{verify_form, Form};
 use shapetrace_format::binary::{self, Limits};
+use shapetrace_format::difference::{difference, Difference};
+use shapetrace_format::statistics::statistics;
 use shapetrace_format::{optimize, text, FormatError, HostData, Node, NodeId, TraceFile as Contents};
 
 use crate::decode::{decode, Restored, Restorer};
@@ -177,6 +179,43 @@ impl TraceFile {
                 })
                 .collect())
         })
+    }
+
+    /// What is in it, in groups of counts.
+    fn statistics<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let found = guarded(py, || Ok(statistics(&self.contents)))?;
+        let groups = PyDict::new(py);
+        let ops = [("top_level", found.top_level_ops), ("inside", found.nested_ops)];
+        let structure = [
+            ("scopes", found.scopes),
+            ("deepest_scope", found.deepest_scope),
+            ("operands", found.operands),
+            ("results", found.results),
+        ];
+        groups.set_item("ops", ops.into_py_dict(py)?)?;
+        groups.set_item("structure", structure.into_py_dict(py)?)?;
+        groups.set_item("kinds", found.kinds.into_py_dict(py)?)?;
+        groups.set_item("values", found.values.into_py_dict(py)?)?;
+        groups.set_item("removable", found.removable.into_py_dict(py)?)?;
+        groups.set_item("symbols", found.symbols.into_py_dict(py)?)?;
+        Ok(groups)
+    }
+
+    /// In what it differs from another: the unified form, empty if in nothing, and a sentence.
+    fn difference(
+        &self,
+        py: Python<'_>,
+        other: &Bound<'_, Self>,
+        name: &str,
+        other_name: &str,
+        context: usize,
+    ) -> PyResult<(String, String)> {
+        let other = &other.get().contents;
+        let found = guarded(py, || Ok(difference(&self.contents, other, (name, other_name), context)))?;
+        let what = if found.host_only { "the programs are the same; of thunder's data" } else { "of the program" };
+        let Difference { removed, added, common, .. } = found;
+        let summary = format!("{what}: {removed} lines in {name} only, {added} in {other_name} only, {common} in both");
+        Ok((found.unified, summary))
     }
 
     /// The ops of the top level, the state of the trace and the names that are taken.

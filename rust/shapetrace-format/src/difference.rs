@@ -1,0 +1,149 @@
+//! In what two traces differ.
+
+use std::time::{Duration, Instant};
+
+use shapetrace_core::entity::Entity;
+use shapetrace_core::ir::{Program, Scope};
+use shapetrace_core::text::op_lines;
+use similar::{Algorithm, ChangeTag, TextDiff};
+
+use crate::text::print_host;
+use crate::TraceFile;
+
+/// After this time an exact comparison gives way to a rougher one, which is still a true one.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Deeper scopes are not indented further.
+const DEEPEST_INDENT: usize = 24;
+
+/// The answer of [`difference`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Difference {
+    /// The lines that differ, in the unified form; empty if nothing does.
+    pub unified: String,
+    /// Lines of the first trace only.
+    pub removed: usize,
+    /// Lines of the second trace only.
+    pub added: usize,
+    /// Lines of both.
+    pub common: usize,
+    /// Whether the programs are the same, and what differs is what only the host needs.
+    pub host_only: bool,
+}
+
+/// Compares two traces op by op, and, where the programs are the same, what only the host needs.
+///
+/// `names` go to the head of the unified form; `context` is how many equal lines it shows around
+/// those that differ. An op is compared by its line: its symbol, the names that it reads and
+/// writes, and the numbers in the shapes of what it makes. Time is near to linear where traces are
+/// alike, and bounded in any case.
+pub fn difference(a: &TraceFile, b: &TraceFile, names: (&str, &str), context: usize) -> Difference {
+    let programs = compare(&lines(&a.program), &lines(&b.program), names, context);
+    if !programs.unified.is_empty() {
+        return programs;
+    }
+    let host = |file: &TraceFile| file.host.as_ref().map(|host| print_host(&file.program, host)).unwrap_or_default();
+    let hosts = compare(&host(a), &host(b), names, context);
+    Difference { host_only: !hosts.unified.is_empty(), ..hosts }
+}
+
+fn compare(a: &str, b: &str, names: (&str, &str), context: usize) -> Difference {
+    if a == b {
+        return Difference { common: a.lines().count(), ..Difference::default() };
+    }
+    let diff =
+        TextDiff::configure().algorithm(Algorithm::Patience).deadline(Instant::now() + PATIENCE).diff_lines(a, b);
+    let count = |tag| diff.iter_all_changes().filter(|change| change.tag() == tag).count();
+    Difference {
+        unified: diff.unified_diff().context_radius(context).header(names.0, names.1).to_string(),
+        removed: count(ChangeTag::Delete),
+        added: count(ChangeTag::Insert),
+        common: count(ChangeTag::Equal),
+        host_only: false,
+    }
+}
+
+/// A line for each op, indented by its depth. What is said of a value where it is first mentioned
+/// is left out: it would move whenever an op goes.
+fn lines(program: &Program) -> String {
+    let op_lines = op_lines(program);
+    let mut text = String::new();
+    let names = |values: &[shapetrace_core::ir::Value]| {
+        values.iter().map(|&value| format!("%{}", program.value_name(value))).collect::<Vec<_>>().join(", ")
+    };
+    text.push_str(&format!("trace({}) keep({})\n", names(program.inputs()), names(program.outputs())));
+    let mut open = vec![program.scope_range(Scope::TOP)];
+    while let Some(range) = open.last_mut() {
+        let next = range.next();
+        let depth = open.len().min(DEEPEST_INDENT);
+        let Some(index) = next else {
+            open.pop();
+            continue;
+        };
+        text.push_str(&"  ".repeat(depth));
+        text.push_str(&op_lines[index]);
+        text.push('\n');
+        if let Some(inside) = program.op_scope(shapetrace_core::ir::Op::from_index(index)) {
+            open.push(program.scope_range(inside));
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(source: &str) -> TraceFile {
+        crate::text::parse(source).expect("a program")
+    }
+
+    const BEFORE: &str = "trace(%x) {
+  %y = ltorch.silu(%x) {
+    %n = prims.sin(%x)
+    %y = prims.silu(%x)
+  }
+  %z = prims.cos(%x)
+  return %y
+}
+";
+
+    #[test]
+    fn equal_traces_do_not_differ() {
+        let found = difference(&file(BEFORE), &file(BEFORE), ("a", "b"), 3);
+        assert_eq!((found.unified.as_str(), found.removed, found.added, found.common), ("", 0, 0, 0));
+    }
+
+    #[test]
+    fn an_op_that_went_is_one_line() {
+        let after = BEFORE.replace("    %n = prims.sin(%x)\n", "");
+        let found = difference(&file(BEFORE), &file(&after), ("a", "b"), 1);
+        let expected = "--- a
++++ b
+@@ -2,3 +2,2 @@
+   %y = ltorch.silu(%x)
+-    %n = prims.sin(%x)
+     %y = prims.silu(%x)
+";
+        assert_eq!(found.unified, expected);
+        assert_eq!((found.removed, found.added, found.common, found.host_only), (1, 0, 5, false));
+    }
+
+    #[test]
+    fn what_was_known_of_a_value_does_not_move() {
+        let before = file("trace(%x) {\n  %i: int = 4 = prims.numel(%x)\n  %y = prims.full(%i)\n  return %y\n}\n");
+        let after = file("trace(%x) {\n  %y = prims.full(%i: int = 4)\n  return %y\n}\n");
+        let found = difference(&before, &after, ("a", "b"), 0);
+        assert_eq!((found.removed, found.added), (1, 0), "{}", found.unified);
+    }
+
+    #[test]
+    fn large_traces_that_have_nothing_in_common_are_compared_in_time() {
+        let source = |prefix: &str| {
+            let ops: String = (0..20_000).map(|index| format!("  %{prefix}{index} = prims.sin(%x)\n")).collect();
+            format!("trace(%x) {{\n{ops}  return %x\n}}\n")
+        };
+        let found = difference(&file(&source("a")), &file(&source("b")), ("a", "b"), 3);
+        assert_eq!((found.removed, found.added, found.common), (20_000, 20_000, 2));
+    }
+}
