@@ -28,6 +28,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("cuda", "tests on a GPU")
     group.addoption("--device", default="cuda", help="cuda, cuda:1, ...; cpu tries the tests themselves, small (cuda)")
     group.addoption("--layers", type=int, default=4, metavar="N", help="of the GPT whose figures are taken (4)")
+    group.addoption("--require-device", action="store_true", help="fail, rather than skip, without the device")
     group.addoption("--figures", type=Path, metavar="FILE", help="also write all figures to this file, as JSON")
 
 
@@ -38,12 +39,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def _device(config: pytest.Config) -> str:
     # Without its directory on the command line, pytest meets this file too late for options.
-    return str(config.getoption("--device", "cuda"))
+    return str(config.getoption("--device", default="cuda"))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark the tests of this directory, and skip them all if they cannot run on the device."""
     reason = why_not(_device(config))
+    if reason is not None and config.getoption("--require-device", default=False):
+        raise pytest.UsageError(reason)
     for item in items:
         if _HERE in item.path.parents:
             item.add_marker(pytest.mark.cuda)
@@ -66,7 +69,7 @@ def device(request: pytest.FixtureRequest) -> Iterator[str]:
 @pytest.fixture
 def layers(request: pytest.FixtureRequest, device: str) -> int:
     """How many layers the GPT has whose figures are taken."""
-    return 1 if device == "cpu" else int(request.config.getoption("--layers", 4))
+    return 1 if device == "cpu" else int(request.config.getoption("--layers", default=4))
 
 
 @pytest.fixture
@@ -89,7 +92,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     )
     for line in Figures.table(figures):
         terminalreporter.write_line(line)
-    path = config.getoption("--figures", None)
+    path = config.getoption("--figures", default=None)
     if path is not None:
         document = {"environment": facts, "figures": [entry.as_dict() for entry in figures]}
         path.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
