@@ -8,7 +8,8 @@ defines the numbers at the head of the trace. The passes that run afterwards fin
 
 In: a trace right before thunder gives its ops to executors, so after autograd, whose rules are for composites. Out: a
 trace in which nothing that an executor of higher priority claims was touched. Runs only if a fusion executor is in
-use. Linear in the number of ops, apart from what executors need to say whether they take one.
+use that may find something to fuse. Linear in the number of ops, apart from what executors need to say whether they
+take one.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def open_composites(trace: Any, executors: Sequence[Any]) -> Any:
         The trace itself if there is nothing to open, else a new one. It still holds the queries of opened composites:
         optimize it.
     """
-    opener = _Opener(executors)
+    opener = _Opener(executors, [executor for executor in executors if _fuses_in(executor, trace)])
     ops: list[Any] = []
     wanted: dict[str, Any] = {}
     for op in trace.bound_symbols:
@@ -123,8 +124,9 @@ class _Numbers:
 class _Opener:
     """Decides which composites are opened, and into what."""
 
-    def __init__(self, executors: Sequence[Any]) -> None:
+    def __init__(self, executors: Sequence[Any], fusing: Sequence[Any]) -> None:
         self.executors = executors
+        self.fusing = fusing
         self.numbers = _Numbers()
 
     def open(self, op: Any) -> list[Any] | None:
@@ -160,7 +162,7 @@ class _Opener:
         for executor in self.executors:
             if _takes(executor, op):
                 return None
-            if _fuses(executor):
+            if executor in self.fusing:
                 pieces = self._pieces_for(executor, op)
                 if pieces is not None:
                     return pieces
@@ -187,6 +189,26 @@ class _Opener:
 
 def _fuses(executor: Any) -> bool:
     return isinstance(executor, _thunder.modules().extend.FusionExecutor)
+
+
+def _fuses_in(executor: Any, trace: Any) -> bool:
+    """Whether an executor may fuse anything in a trace.
+
+    Some of thunder's fuse only what is around certain ops, a cross entropy for instance. Opening a composite for them
+    in a trace without any would give torch's executor pieces for nothing.
+    """
+    if not _fuses(executor):
+        return False
+    required = getattr(executor, "required_ops", None)
+    if required is None:
+        return True
+    stack = list(trace.bound_symbols)
+    while stack:
+        op = stack.pop()
+        if op.sym.id in required:
+            return True
+        stack.extend(op.subsymbols)
+    return False
 
 
 def _takes(executor: Any, op: Any) -> bool:

@@ -7,14 +7,16 @@ import inspect
 from typing import Any
 
 import pytest
-from nvfuser_harness import CONSTANT, DROP_IN, SYMBOLIC, Compiled, compile_both, compile_passes, nvfuser_executor
-from nvfuser_programs import FUNCTIONS, MODULES, compile_program
+from nvfuser_harness import compile_both, compile_passes, nvfuser_executor
+from nvfuser_programs import compile_program
 from thunder.core import prims
 from thunder.core.proxies import NumberProxy, Proxy, TensorProxy
 from thunder.core.trace import TraceCtx, from_trace, tracectx
 from thunder.executors.passes import del_last_used
 
 import shapetrace_rs
+from cuda_programs import FUNCTIONS, MODULES
+from fake_cuda import CONSTANT, DROP_IN, SYMBOLIC, Compiled
 
 CASES = [pytest.param(name, cache, id=f"{name}, {cache}") for name in FUNCTIONS for cache in (CONSTANT, SYMBOLIC)]
 CASES += [pytest.param(name, CONSTANT, id=f"{name}, {CONSTANT}") for name in MODULES]

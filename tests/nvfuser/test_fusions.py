@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from nvfuser_harness import CONSTANT, DROP_IN, SYMBOLIC, Compiled, Fusions, compile_both, cuda
-from nvfuser_programs import FUNCTIONS, PROGRAMS, compile_program
+from nvfuser_harness import compile_both
+from nvfuser_programs import compile_program
+
+from cuda_programs import FUNCTIONS, PROGRAMS
+from fake_cuda import CONSTANT, DROP_IN, SYMBOLIC, Compiled, Fusions, cuda
 
 GRADIENTS = pytest.mark.parametrize("grad", [False, True], ids=["forward", "gradients"])
 
