@@ -66,6 +66,21 @@ def test_tagged_op_stays_whatever_it_returns(output: Any, level: str) -> None:
 
 
 @pytest.mark.parametrize("level", LEVELS)
+def test_tag_that_a_symbol_gets_later_is_seen(level: str) -> None:
+    """What is remembered of a symbol between calls is not what it was once."""
+    late = symbol("late", tags=[prims.OpTags.IN_PLACE])
+    with new_trace() as trace:
+        a = tensor("a")
+        prims.unpack_trivial(a, name="a")
+        emit(trace, late, a, output=tensor("b"))
+        finish(trace, a, a)
+    assert "late" not in op_names(optimized(trace, level=level))
+    assert isinstance(late.tags, list)
+    late.tags.append(EFFECT)
+    assert "late" in op_names(optimized(trace, level=level))
+
+
+@pytest.mark.parametrize("level", LEVELS)
 def test_tagged_op_stays_when_all_it_makes_was_made_before(level: str) -> None:
     """Writing known numbers, or a known tensor, once more is no reason to drop an effect."""
     with new_trace() as trace:
