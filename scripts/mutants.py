@@ -7,13 +7,13 @@
     scripts/mutants.py --sound               first see whether the tests pass without a fault
 
 Thunder's own tests pass with a broken pass underneath, so passing them proves little; these faults are the measure of
-ours. Everything happens in a copy of the sources (in target/mutants, which stays for the next time). A fault in the core
-is killed by cargo's tests of the core; one in the binding or the package by pytest, with the native module built anew.
+ours. Everything happens in a copy of the sources (in target/mutants, which stays for the next time). A fault in the
+core is killed by cargo's tests of the core; one in the binding or the package by pytest, with the module built anew.
 Tests run until one fails.
 
 Needs cargo, and an interpreter with what the tests need: run it with the environment that scripts/test.sh makes. All of
-it takes about twenty minutes on two cores. The exit code is 0 if all are killed, 1 if one survives, 2 if one cannot be made
-(the sources changed: bring conformance/mutants.toml up to date).
+it takes about twenty minutes on two cores. The exit code is 0 if all are killed, 1 if one survives, 2 if one cannot
+be made (the sources changed: bring conformance/mutants.toml up to date).
 
 For faults that a machine thinks of there is cargo-mutants: `cargo mutants -p shapetrace-core` with .cargo/mutants.toml.
 """
