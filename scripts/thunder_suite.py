@@ -16,7 +16,8 @@ Files in conformance/:
     selections.toml     which tests a selection has, and the packages that they need
     baselines/          how each test ends with stock thunder, for each pair of versions
     noise.toml          tests that assert what level "full" is there to remove, each with its reason; they have to pass
-                        at level "compat", and a test that passes at "full" as well has to leave the list
+                        at level "compat", and a test that passes at "full" as well has to leave the list; and
+                        tests that fail now and then with stock thunder too, which have to pass when run again alone
     results/            what the last recorded runs came to
 
 The exit code is 0 if every test ended as in the baseline, 1 if one did not, 2 if the run could not be made. A test that
@@ -268,8 +269,14 @@ def start_pytest(
         *(str(home / "tests" / file) for file in files),
     ]  # fmt: skip
     path = [str(CONFORMANCE), *filter(None, [os.environ.get("PYTHONPATH")])]
-    # One thread each: levels run side by side, and sums are added up in the same order everywhere.
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path), "OMP_NUM_THREADS": "1"}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(path),
+        # One thread each: levels run side by side, and sums are added up in the same order everywhere.
+        "OMP_NUM_THREADS": "1",
+        # A GPU would give the tests other names.
+        "CUDA_VISIBLE_DEVICES": "",
+    }
     with (directory / f"{level}{label}.log").open("wb") as log:
         return subprocess.Popen(command, cwd=place, env=environment, stdout=log, stderr=subprocess.STDOUT)
 
@@ -368,7 +375,8 @@ def compare(arguments: argparse.Namespace, selection: dict[str, Any], directory:
     """Run the levels, compare them with the baseline and report."""
     baseline = read_baseline(arguments.selection)
     with (CONFORMANCE / "noise.toml").open("rb") as file:
-        noise = {entry["test"]: entry["reason"] for entry in tomllib.load(file).get("noise", [])}
+        lists = tomllib.load(file)
+    noise, flaky = ({entry["test"]: entry["reason"] for entry in lists.get(name, [])} for name in ("noise", "flaky"))
     used = dict(word.split("=", 1) for word in arguments.use)
     levels = arguments.level or list(LEVELS)
     runs = {level: read_outcomes(level, Path(used[level])) for level in levels if level in used}
@@ -378,7 +386,7 @@ def compare(arguments: argparse.Namespace, selection: dict[str, Any], directory:
         runs |= run_levels(others, selection, directory, strict=arguments.strict)
     wrong = 0
     for level in levels:
-        wrong += compare_level(arguments, selection, directory, runs[level], (baseline, noise))
+        wrong += compare_level(arguments, selection, directory, runs[level], (baseline, noise, flaky))
     print("\nNo test ends otherwise than with stock thunder." if not wrong else f"\n{wrong} things are wrong.")
     return 1 if wrong else 0
 
@@ -408,7 +416,7 @@ def compare_level(
     selection: dict[str, Any],
     directory: Path,
     run: Run,
-    expected: tuple[dict[str, str], dict[str, str]],
+    expected: tuple[dict[str, str], dict[str, str], dict[str, str]],
 ) -> int:
     """Compare one level with the baseline, run again what differs, and report.
 
@@ -417,12 +425,13 @@ def compare_level(
         selection: What `read_selection` gave.
         directory: Where outcomes and pytest's output go.
         run: What came out.
-        expected: The baseline, and the tests that may differ at level "full" with their reasons.
+        expected: The baseline; the tests that differ at level "full", with their reasons; the tests that fail now and
+            then, whoever does dead code elimination, with their reasons.
 
     Returns:
         How many things are wrong.
     """
-    baseline, noise = expected
+    baseline, noise, flaky = expected
     level = run.level
     verdict = judge(run, baseline, noise if level == "full" else {}, selection["least_calls"])
     again: dict[str, Run] = {}
@@ -445,6 +454,8 @@ def compare_level(
         if again and again["stock"].outcome(test) in SAYS_NOTHING:
             # It fails on this machine whoever does dead code elimination.
             verdict.lines.append(f"NOTE  {words}")
+        elif again and test in flaky and again[level].outcome(test) == baseline[test]:
+            verdict.lines.append(f"FLAKY {words}\n      {flaky[test]}")
         else:
             verdict.add_wrong(words)
     active = sum(facts["calls"] > 0 for facts in run.outcomes.values())
