@@ -10,6 +10,7 @@ from trace_tools import (
     EFFECT,
     LEVELS,
     assert_settled,
+    boolean,
     emit,
     find,
     finish,
@@ -242,3 +243,36 @@ def test_return_is_never_touched() -> None:
         kept = optimized(trace, level="compat").bound_symbols[-1]
         assert kept.sym.id is prims.PrimIDs.RETURN
         assert kept.args == trace.bound_symbols[-1].args
+
+
+def test_literal_among_the_results_of_a_query_keeps_its_place() -> None:
+    """Where a dimension is written as its value already, the dimensions behind it are still counted from the front."""
+    with new_trace() as trace:
+        a, r = tensor("a", (2, 3, 4)), tensor("r")
+        prims.unpack_trivial(a, name="a")
+        i1, i2 = integer("i1", 3), integer("i2", 4)
+        emit(trace, prims.shape, a, output=(2, i1, i2))
+        emit(trace, symbol("use"), a, i2, output=r)
+        finish(trace, r, a)
+    output = find(optimized(trace), "shape").output
+    assert output[:2] == (2, 3)
+    assert output[2] is i2
+
+
+@pytest.mark.parametrize("other", [2**71, 1j, "text"])
+def test_arithmetic_on_what_the_core_does_not_know_is_not_merged(other: Any) -> None:
+    """Numbers beyond 64 bits and other constants are all unknown to the core, and no two of them are one."""
+    with new_trace() as trace:
+        a, r = tensor("a"), tensor("r")
+        prims.unpack_trivial(a, name="a")
+        n = integer("n", 5)
+        prims.unpack_trivial(n, name="n")
+        # Both are false for the number that was seen; for another they differ.
+        first, second = boolean("e0", value=False), boolean("e1", value=False)
+        emit(trace, prims.eq, n, 2**70, output=first)
+        emit(trace, prims.eq, n, other, output=second)
+        emit(trace, symbol("use"), a, first, second, output=r)
+        finish(trace, r, a, n)
+    result = optimized(trace)
+    assert op_names(result).count("eq") == 2
+    assert find(result, "use").args == (a, first, second)

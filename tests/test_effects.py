@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import thunder
 import torch
-from thunder.core.symbol import Symbol
+from thunder.core.symbol import BoundSymbol, Symbol
 
 import shapetrace_rs
 from trace_tools import (
@@ -63,6 +63,32 @@ def test_tagged_op_stays_whatever_it_returns(output: Any, level: str) -> None:
     result = optimized(trace, level=level)
     assert op_names(result) == ["unpack_trivial", "sin", "log", "python_return"]
     assert result.bound_symbols[2] is trace.bound_symbols[2]
+
+
+@pytest.mark.parametrize("primitive", [prims.assert_tensor_metadata, prims.assert_compare, prims.pack_setitem])
+def test_assertions_of_thunder_stay_without_a_tag(primitive: Any) -> None:
+    """They define nothing, and exist to raise or to write."""
+    with new_trace() as trace:
+        a = tensor("a")
+        prims.unpack_trivial(a, name="a")
+        trace.bound_symbols.append(BoundSymbol(primitive, (a,), {}, None))
+        finish(trace, a, a)
+    assert primitive.name in op_names(optimized(trace))
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_tag_that_a_symbol_gets_later_is_seen(level: str) -> None:
+    """What is remembered of a symbol between calls is not what it was once."""
+    late = symbol("late", tags=[prims.OpTags.IN_PLACE])
+    with new_trace() as trace:
+        a = tensor("a")
+        prims.unpack_trivial(a, name="a")
+        emit(trace, late, a, output=tensor("b"))
+        finish(trace, a, a)
+    assert "late" not in op_names(optimized(trace, level=level))
+    assert isinstance(late.tags, list)
+    late.tags.append(EFFECT)
+    assert "late" in op_names(optimized(trace, level=level))
 
 
 @pytest.mark.parametrize("level", LEVELS)

@@ -9,6 +9,7 @@ from its next call on.
 
 from __future__ import annotations
 
+import os
 import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -35,16 +36,26 @@ class Frame:
     hooked: bool
 
 
-lock = threading.RLock()
+def _kept(name: str, new: Any) -> Any:
+    """What this module had before it was reloaded: thunder's modules still hold the hooks, and blocks may be open."""
+    return globals().get(name, new)
+
+
+lock: threading.RLock = _kept("lock", threading.RLock())
 """Held while frames change and while thunder's modules are edited; never while a trace is optimized."""
 
-options: OptimizeOptions | None = None
+if hasattr(os, "register_at_fork"):
+    # A child has only the thread that forked. It must not begin with half of thunder's modules edited, nor with a lock
+    # whose holder stayed behind.
+    os.register_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release)
+
+options: OptimizeOptions | None = _kept("options", None)
 """The options of the topmost frame. Only the functions of this module assign it."""
 
-stock: dict[str, Callable[..., Any]] = {}
+stock: dict[str, Callable[..., Any]] = _kept("stock", {})
 """Thunder's own functions by the name under which `thunder.core.transform_common` had them."""
 
-_frames: list[Frame] = [Frame(None, hooked=False)]
+_frames: list[Frame] = _kept("_frames", [Frame(None, hooked=False)])
 
 
 def current_options() -> OptimizeOptions | None:

@@ -21,6 +21,7 @@ collections that it sets off.
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import threading
 import time
@@ -334,6 +335,18 @@ class Recording:
 
 recordings: tuple[Recording, ...] | None = None
 """The recordings that are open, or `None`; the hooks read it once a call."""
+
+
+def _forget_holders() -> None:
+    """Give a forked child locks that nobody holds: whoever held one may be a thread that stayed behind."""
+    global _lock  # noqa: PLW0603 (the lock of the process)
+    _lock = threading.Lock()
+    for recording in recordings or ():
+        recording._lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_holders)
 
 _lock = threading.Lock()
 _totals = _Totals()

@@ -1,6 +1,6 @@
 //! What can be wrong with a program on its way in.
 
-use crate::ir::{Op, Scope, Symbol, Value};
+use crate::ir::{Constant, Op, Scope, Symbol, Value};
 
 /// A program that the builder refuses.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -25,6 +25,12 @@ pub enum BuildError {
     UnknownValue {
         /// The value.
         value: Value,
+    },
+    /// An op names a literal that was never added.
+    #[error("{constant} was never added; add constants before what uses them")]
+    UnknownConstant {
+        /// The literal.
+        constant: Constant,
     },
     /// An op was added before any scope was opened.
     #[error("{op} belongs to no scope; open the top level first")]

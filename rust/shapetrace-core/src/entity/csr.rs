@@ -54,6 +54,12 @@ impl<T: Copy> Csr<T> {
         &self.items[self.ends.last().map_or(0, |&end| end as usize)..]
     }
 
+    /// Drops the items of the row that is being built.
+    pub fn abandon_row(&mut self) {
+        let start = self.items.len() - self.open_row().len();
+        self.items.truncate(start);
+    }
+
     /// Ends the row that is being built. `false` if the arrays outgrew `u32`.
     #[inline]
     pub fn end_row(&mut self) -> bool {

@@ -228,31 +228,24 @@ impl ProgramBuilder {
         self.program.results.open_row()
     }
 
-    /// Ends the op whose operands and results were pushed.
+    /// Ends the op whose operands and results were pushed. If it is refused they are forgotten, and
+    /// the program is what it was before.
     ///
     /// # Errors
     /// As [`ProgramBuilder::op`].
     #[inline]
     pub fn finish_op(&mut self, symbol: Symbol, flags: OpFlags) -> Result<Op, BuildError> {
-        let index = next_index(self.program.op_symbols.len(), "ops")?;
-        let op = Op::from_index(index);
-        if symbol.index() >= self.program.symbols.len() {
-            return Err(BuildError::UnknownSymbol { op, symbol });
-        }
-        for operand in self.program.operands.open_row() {
-            if let Some(value) = operand.value() {
-                self.check_value(value)?;
+        let op = match self.check_op(symbol) {
+            Ok(op) => op,
+            Err(error) => {
+                self.program.operands.abandon_row();
+                self.program.results.abandon_row();
+                return Err(error);
             }
-        }
-        for result in self.program.results.open_row() {
-            if let Some(value) = result.get() {
-                self.check_value(value)?;
-            }
-        }
-        let Some(scope) = self.program.scope_ops.last_mut() else {
-            return Err(BuildError::NoScope { op });
         };
-        scope.1 = index as u32 + 1;
+        if let Some(scope) = self.program.scope_ops.last_mut() {
+            scope.1 = op.index() as u32 + 1;
+        }
         let fits = self.program.operands.end_row() && self.program.results.end_row();
         self.program.op_symbols.push(symbol);
         self.program.op_flags.push(flags);
@@ -262,6 +255,33 @@ impl ProgramBuilder {
         } else {
             Err(BuildError::TooLarge { what: "operands" })
         }
+    }
+
+    /// The id of the op that is being built, unless something is wrong with it.
+    #[inline]
+    fn check_op(&self, symbol: Symbol) -> Result<Op, BuildError> {
+        let op = Op::from_index(next_index(self.program.op_symbols.len(), "ops")?);
+        if symbol.index() >= self.program.symbols.len() {
+            return Err(BuildError::UnknownSymbol { op, symbol });
+        }
+        for operand in self.program.operands.open_row() {
+            if let Some(value) = operand.value() {
+                self.check_value(value)?;
+            } else if let Some(constant) = operand.constant() {
+                if constant.index() >= self.program.constants.len() {
+                    return Err(BuildError::UnknownConstant { constant });
+                }
+            }
+        }
+        for result in self.program.results.open_row() {
+            if let Some(value) = result.get() {
+                self.check_value(value)?;
+            }
+        }
+        if self.program.scope_ops.is_empty() {
+            return Err(BuildError::NoScope { op });
+        }
+        Ok(op)
     }
 
     #[inline]
@@ -397,5 +417,51 @@ fn next_index(len: usize, what: &'static str) -> Result<usize, BuildError> {
         Ok(len)
     } else {
         Err(BuildError::TooLarge { what })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A builder in an open top level, with a symbol and a value.
+    fn begun() -> (ProgramBuilder, Symbol, Value) {
+        let mut builder = ProgramBuilder::default();
+        builder.open_top_scope().expect("the first scope");
+        let symbol = builder.symbol(SymbolData { name: "my.f".into(), ..SymbolData::default() }).expect("few");
+        let value = builder.value(ValueKind::Tensor).expect("few");
+        (builder, symbol, value)
+    }
+
+    #[test]
+    fn what_was_never_added_is_refused() {
+        let (mut builder, symbol, value) = begun();
+        let constant = builder.constant(Number::Int(3)).expect("few");
+        let far = Constant::from_index(constant.index() + 1);
+        let results = [PackedOption::from(value)];
+        let mut add = |symbol, operands: &[Operand]| {
+            builder.op(&OpSpec { symbol, flags: OpFlags::empty(), operands, results: &results })
+        };
+        assert_eq!(add(symbol, &[far.into()]), Err(BuildError::UnknownConstant { constant: far }));
+        let unknown = Value::from_index(7);
+        assert_eq!(add(symbol, &[unknown.into()]), Err(BuildError::UnknownValue { value: unknown }));
+        let op = Op::from_index(0);
+        let other = Symbol::from_index(5);
+        assert_eq!(add(other, &[]), Err(BuildError::UnknownSymbol { op, symbol: other }));
+        assert_eq!(add(symbol, &[constant.into()]), Ok(op));
+    }
+
+    #[test]
+    fn a_refused_op_leaves_nothing_to_the_next() {
+        let (mut builder, symbol, value) = begun();
+        builder.push_operand(value.into());
+        builder.push_operand(Value::from_index(9).into());
+        builder.push_result(value.into());
+        assert!(builder.finish_op(symbol, OpFlags::empty()).is_err());
+        let op = builder.finish_op(symbol, OpFlags::empty()).expect("an op without anything");
+        let program = builder.finish().expect("well formed");
+        assert_eq!(program.op_count(), 1);
+        assert_eq!(program.operands(op), []);
+        assert_eq!(program.results(op), []);
     }
 }
