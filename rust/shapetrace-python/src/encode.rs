@@ -196,7 +196,7 @@ impl<'py> Encoder<'_, 'py> {
             return self.add(leaf);
         }
         if let Ok(tuple) = object.cast_exact::<PyTuple>() {
-            let parts = self.parts(tuple.iter_borrowed().map(|part| part.to_owned()), depth)?;
+            let parts = self.parts(tuple.iter(), depth)?;
             return self.add(Node::Tuple(parts));
         }
         if let Ok(list) = object.cast_exact::<PyList>() {
@@ -213,15 +213,14 @@ impl<'py> Encoder<'_, 'py> {
         }
         self.memory.insert(object.as_ptr(), None);
         self.kept.push(object.clone().unbind());
-        let id = match self.reader.types.shape(self.host, object)? {
-            Shape::Proxy(class) => self.proxy(object, class, depth)?,
-            _ => {
-                let described = self.describer.object.bind(self.py).call1((object,))?;
-                let (word, arguments): (Bound<'py, PyAny>, Bound<'py, PyTuple>) = described.extract()?;
-                let parts = std::iter::once(word).chain(arguments.iter());
-                let parts = self.parts(parts, depth)?;
-                self.add(Node::Object(parts))?
-            }
+        let id = if let Shape::Proxy(class) = self.reader.types.shape(self.host, object)? {
+            self.proxy(object, class, depth)?
+        } else {
+            let described = self.describer.object.bind(self.py).call1((object,))?;
+            let (word, arguments): (Bound<'py, PyAny>, Bound<'py, PyTuple>) = described.extract()?;
+            let parts = std::iter::once(word).chain(arguments.iter());
+            let parts = self.parts(parts, depth)?;
+            self.add(Node::Object(parts))?
         };
         self.memory.insert(object.as_ptr(), Some(id));
         Ok(id)

@@ -185,6 +185,7 @@ impl Optimizer {
     ///
     /// `inputs` is what the trace takes, `about` says who writes, `trace` is the state of the trace
     /// and `names` the names that are taken.
+    #[allow(clippy::too_many_arguments, reason = "called from one place, in Python, by position")]
     fn record<'py>(
         &self,
         py: Python<'py>,

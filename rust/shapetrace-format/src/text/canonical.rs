@@ -200,16 +200,13 @@ impl<'a> Canonical<'a> {
         let node = self.node(item);
         let base = if let Node::Proxy(value, children) = node {
             let mut base = String::new();
-            match value.get().filter(|value| self.mentioned.contains(value.index())) {
-                Some(value) => {
-                    base.push('%');
-                    push_name(&mut base, &self.program.value_name(value));
-                }
-                None => {
-                    base.push('~');
-                    let label = children.get(1).and_then(|&child| self.nodes.as_text(child));
-                    push_name(&mut base, label.unwrap_or(self.kind(children)));
-                }
+            if let Some(value) = value.get().filter(|value| self.mentioned.contains(value.index())) {
+                base.push('%');
+                push_name(&mut base, &self.program.value_name(value));
+            } else {
+                base.push('~');
+                let label = children.get(1).and_then(|&child| self.nodes.as_text(child));
+                push_name(&mut base, label.unwrap_or(self.kind(children)));
             }
             base
         } else {

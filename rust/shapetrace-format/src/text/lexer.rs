@@ -221,10 +221,10 @@ impl<'a> Lexer<'a> {
     fn escape(&mut self) -> Option<char> {
         let c = self.rest().chars().next()?;
         let digits = match c {
-            'n' => return self.escaped('\n'),
-            't' => return self.escaped('\t'),
-            'r' => return self.escaped('\r'),
-            '"' | '\\' => return self.escaped(c),
+            'n' => return Some(self.escaped('\n')),
+            't' => return Some(self.escaped('\t')),
+            'r' => return Some(self.escaped('\r')),
+            '"' | '\\' => return Some(self.escaped(c)),
             'x' => 2,
             'u' => 4,
             'U' => 8,
@@ -238,9 +238,9 @@ impl<'a> Lexer<'a> {
         char::from_u32(u32::from_str_radix(code, 16).ok()?)
     }
 
-    fn escaped(&mut self, c: char) -> Option<char> {
+    fn escaped(&mut self, c: char) -> char {
         self.position += 1;
-        Some(c)
+        c
     }
 }
 

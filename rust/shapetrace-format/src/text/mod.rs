@@ -64,5 +64,4 @@ pub use parser::{parse, ParseError, ParseErrorKind};
 pub use printer::{print, print_within};
 
 pub(crate) use printer::print_host;
-pub(crate) use program::{indentation, unique_names, walk, Step};
 pub use shapetrace_core::text::MAX_SOURCE_BYTES;

@@ -559,9 +559,9 @@ impl<'a> Parser<'a> {
         self.nodes.add(node).map_err(|error| self.error(place, error))
     }
 
-    fn defined(&mut self, table: usize, name: Name) -> Parse<NodeId> {
-        let Some(&id) = self.definitions[table].get(&name) else {
-            let name = written(SIGILS[table], &name);
+    fn defined(&mut self, table: usize, name: &Name) -> Parse<NodeId> {
+        let Some(&id) = self.definitions[table].get(name) else {
+            let name = written(SIGILS[table], name);
             return Err(self.error(self.start, ParseErrorKind::UnknownName { name }));
         };
         self.advance()?;
@@ -634,15 +634,15 @@ impl<'a> Parser<'a> {
             }
             Token::Value(name) => {
                 let name = name.clone();
-                return self.defined(PERCENT, name).map(Some);
+                return self.defined(PERCENT, &name).map(Some);
             }
             Token::Proxy(name) => {
                 let name = name.clone();
-                return self.defined(TILDE, name).map(Some);
+                return self.defined(TILDE, &name).map(Some);
             }
             Token::Shared(name) => {
                 let name = name.clone();
-                return self.defined(DOLLAR, name).map(Some);
+                return self.defined(DOLLAR, &name).map(Some);
             }
             Token::Int(digits) => {
                 let digits = plain_digits(digits);
