@@ -236,6 +236,24 @@ def test_a_file_makes_nothing_but_plain_data(spelled, message):
         shapetrace_rs.loads(text.replace('dtype("float64")', spelled))
 
 
+@pytest.mark.parametrize(
+    ("name", "hostile"),
+    [
+        ('"x"', r'"x):\n    import os  # "'),
+        ('"computation"', r'"f():\n  pass\nimport os\ndef g"'),
+        ('provenance("Test")', r'provenance("Test\nimport os")'),
+    ],
+    ids=["a proxy", "the signature", "the provenance"],
+)
+def test_nothing_but_names_gets_into_the_code_of_a_trace(name, hostile):
+    trace = small_trace(prims.sin)
+    trace.set_provenance(thunder.core.trace.TraceProvenance("Test"))
+    text = shapetrace_rs.dumps_text(trace)
+    assert name in text
+    with pytest.raises(TraceFileError, match="is no name|one line"):
+        shapetrace_rs.loads(text.replace(name, hostile))
+
+
 def test_no_damage_gets_past_the_reader():
     data = shapetrace_rs.dumps(small_trace(prims.sin, prims.cos))
     for length in range(len(data)):

@@ -6,6 +6,7 @@ from typing import Any, final
 __all__ = [
     "CallStatistics",
     "Optimizer",
+    "TraceFile",
     "__version__",
     "debug_build",
     "evaluate_scalar",
@@ -111,6 +112,61 @@ class Optimizer:
         optimized: bool = False,
     ) -> list[tuple[str, str, Any, str | None, Any]]:
         """All that is wrong: kind, message, bound symbol, name of the value, owner of the scope."""
+
+    def record(
+        self,
+        bound_symbols: Sequence[Any],
+        inputs: Any,
+        about: dict[str, str],
+        trace: dict[str, Any],
+        names: Sequence[str],
+        describer: Any,
+    ) -> TraceFile:
+        """A trace as plain data.
+
+        `inputs` is what the trace takes, `about` says who writes, `trace` is the state of the trace, `names` are the
+        names that are taken, and `describer` is what `shapetrace_rs.files.describe.describer()` returns.
+        """
+
+@final
+class TraceFile:
+    """A program and, if it was a trace of thunder, what thunder needs beside it. Raises `TraceFileError`."""
+
+    @staticmethod
+    def read(data: bytes) -> TraceFile:
+        """Read either form. Takes time and memory bounded by the size of the data and by limits of the format."""
+    @property
+    def has_host_data(self) -> bool:
+        """Whether a thunder trace can be made of it."""
+    @property
+    def about(self) -> dict[str, str]:
+        """Who wrote it: names and versions."""
+    def to_bytes(self) -> bytes:
+        """The binary form."""
+    def to_text(self, host: bool = True) -> str:
+        """The text form; with the program alone if `host` is false."""
+    def optimize(
+        self,
+        *,
+        level: str,
+        keep_random: bool = False,
+        keep_shape_numbers: bool = False,
+        floor_division: bool = True,
+    ) -> tuple[TraceFile, list[tuple[str, str, str | None]]]:
+        """The file optimized, and of each op that went its line, the reason, and where it is from."""
+    def verify(
+        self, optimized: bool = False
+    ) -> list[tuple[str, str, str | None, str | None, str | None, str | None]]:
+        """All that is wrong: kind, message, line of the op, name of the value, line of the owner, place in a file."""
+    def statistics(self) -> dict[str, dict[str, int]]:
+        """Counts by group: ops, structure, kinds, values, removable, symbols."""
+    def difference(self, other: TraceFile, name: str, other_name: str, context: int) -> tuple[str, str]:
+        """The lines that differ in the unified form, and a sentence; no lines if nothing differs."""
+    def restore(self, restorer: Any) -> tuple[list[Any], dict[str, Any], list[str]]:
+        """The bound symbols of the top level, the state of the trace and the names that are taken.
+
+        `restorer` is what `shapetrace_rs.files.restore.restorer()` returns.
+        """
 
 def passes() -> list[tuple[str, str, list[str]]]:
     """The passes in their order: name, sentence, levels."""

@@ -89,14 +89,24 @@ def _makers() -> dict[str, Any]:
         return expect(found, thunder.symbol.Symbol, f"implementation of {implemented} by the executor {executor}")
 
     def make_fusion(executor: str, name: str) -> Any:
-        return thunder.symbol.Symbol(str(name), meta=None, is_fusion=True, executor=find_executor(executor))
+        return thunder.symbol.Symbol(checked_name(name), meta=None, is_fusion=True, executor=find_executor(executor))
 
     def make_signature(state: dict[str, Any]) -> Any:
-        signature = thunder.codeutils.SigInfo(str(state["name"]))
+        names = [state["name"], *(name for name, _ in state["args"]), *state["kwargs"]]
+        for name in (*names, *(state[kind][0] for kind in ("varargs", "varkwargs") if state[kind] is not None)):
+            checked_name(name)
+        signature = thunder.codeutils.SigInfo(state["name"])
         for name in vars(signature):
             if name != "unwrapped_fn":
                 setattr(signature, name, state[name])
         return signature
+
+    def make_provenance(text: str) -> Any:
+        if len(text.splitlines()) > 1:
+            # Thunder prints it as a comment in the code of the trace.
+            message = "the provenance of a trace is one line"
+            raise TraceFileError(message)
+        return thunder.trace.TraceProvenance(text)
 
     def make_dataclass(module: str, name: str, fields: dict[str, Any]) -> Any:
         kind = find_type(module, name)
@@ -149,10 +159,28 @@ def _makers() -> dict[str, Any]:
         "executor": find_executor,
         "positions": thunder.codeutils.Positions,
         "signature": make_signature,
-        "provenance": lambda text: thunder.trace.TraceProvenance(text),
+        "provenance": make_provenance,
         "symbol of": lambda kind, *place: kinds_of_symbols[kind](*place),
         **kinds_of_symbols,
     }
+
+
+def checked_name(name: Any) -> str:
+    """A name that thunder prints into the code of a trace, which is compiled when the trace is run.
+
+    Args:
+        name: What the file has.
+
+    Returns:
+        The name.
+
+    Raises:
+        TraceFileError: It is more than a name.
+    """
+    if isinstance(name, str) and name.isidentifier():
+        return name
+    message = f"{name!r:.80} is no name"
+    raise TraceFileError(message)
 
 
 def attribute_in(kind: type, name: str) -> Any:
@@ -185,9 +213,10 @@ def restore_proxy(kind: str, name: Any, state: dict[str, Any]) -> Any:
     """
     thunder = _thunder.modules()
     found = attribute_of("thunder.core.proxies", kind)
-    if not (isinstance(found, type) and issubclass(found, thunder.proxies.Proxy) and isinstance(name, str)):
-        message = f"there is no proxy class {kind}, or a proxy has no name"
+    if not (isinstance(found, type) and issubclass(found, thunder.proxies.Proxy)):
+        message = f"there is no proxy class {kind}"
         raise TraceFileError(message, hint=_versions_hint())
+    checked_name(name)
     items = state.pop("items", ())
     if issubclass(found, str):
         proxy: Any = str.__new__(found, state.get("value", ""))

@@ -182,6 +182,12 @@ impl Nodes {
         if self.table.len() >= u32::MAX as usize - 1 {
             return Err(FormatError::TooLarge { what: "nodes", limit: u64::from(u32::MAX) - 1 });
         }
+        if let Node::BigInt(digits) = &node {
+            let digits = digits.strip_prefix('-').unwrap_or(digits);
+            if digits.is_empty() || !digits.bytes().all(|digit| digit.is_ascii_digit()) {
+                return Err(FormatError::WrongNode { node: id, expected: "decimal digits", found: "another text" });
+            }
+        }
         let (mut depth, mut expanded) = (0, 1_u64);
         for &child in node.children() {
             let Some(&(child_depth, child_expanded)) = self.extents.get(child.index()) else {

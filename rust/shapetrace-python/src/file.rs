@@ -4,6 +4,7 @@ use std::panic::{catch_unwind, AssertUnwindSafe};
 
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyBytes, PyDict};
+use shapetrace_core::entity::Entity;
 use shapetrace_core::ir::{Op, OpStatus, Scope, SymbolFlags};
 use shapetrace_core::passes::{Context, Level, Options};
 use shapetrace_core::text::op_lines;
@@ -70,12 +71,12 @@ type Finding = (&'static str, String, Option<String>, Option<String>, Option<Str
 impl TraceFile {
     /// Reads either form. Bytes that are neither are taken for text, and the error says so.
     #[staticmethod]
-    fn read(py: Python<'_>, bytes: &[u8]) -> PyResult<Self> {
+    fn read(py: Python<'_>, data: &[u8]) -> PyResult<Self> {
         let contents = guarded(py, || {
-            if binary::is_binary(bytes) {
-                return binary::read(bytes, &Limits::default()).map_err(|error| error.to_string());
+            if binary::is_binary(data) {
+                return binary::read(data, &Limits::default()).map_err(|error| error.to_string());
             }
-            let source = std::str::from_utf8(bytes)
+            let source = std::str::from_utf8(data)
                 .map_err(|error| format!("neither a trace file nor text: byte {} is not UTF-8", error.valid_up_to()))?;
             text::parse(source).map_err(|error| error.to_string())
         })?;
@@ -144,11 +145,11 @@ impl TraceFile {
             let mut context = Context::default();
             let contents =
                 optimize::optimize(&self.contents, &mut context, level, &options).map_err(|error| error.to_string())?;
-            let lines = op_lines(program);
+            let sources = self.sources();
             let mut removals = Vec::new();
-            for (op, line) in program.ops().zip(lines) {
+            for (op, line) in program.ops().zip(op_lines(program)) {
                 if let OpStatus::Removed(reason) = context.edits().status(op) {
-                    removals.push((line, reason.name(), self.source(op)));
+                    removals.push((line, reason.name(), sources.of(op)));
                 }
             }
             Ok((Self { contents }, removals))
@@ -162,8 +163,11 @@ impl TraceFile {
             let program = &self.contents.program;
             let form = if optimized { Form::Optimized } else { Form::Traced };
             let errors = verify_form(program, form);
-            let lines = if errors.is_empty() { Vec::new() } else { op_lines(program) };
-            let line = |op: Op| lines[shapetrace_core::entity::Entity::index(op)].clone();
+            if errors.is_empty() {
+                return Ok(Vec::new());
+            }
+            let (lines, sources) = (op_lines(program), self.sources());
+            let line = |op: Op| lines[op.index()].clone();
             Ok(errors
                 .into_iter()
                 .map(|error| {
@@ -174,7 +178,7 @@ impl TraceFile {
                         error.op.map(line),
                         error.value.map(|value| program.value_name(value).into_owned()),
                         owner.map(line),
-                        error.op.or(owner).and_then(|op| self.source(op)),
+                        error.op.or(owner).and_then(|op| sources.of(op)),
                     )
                 })
                 .collect())
@@ -228,30 +232,36 @@ impl TraceFile {
 }
 
 impl TraceFile {
-    /// Where an op is from, or the first op around it that knows: file and line.
-    fn source(&self, op: Op) -> Option<String> {
-        let host = self.contents.host.as_ref()?;
+    fn sources(&self) -> Sources<'_> {
         let program = &self.contents.program;
-        let mut op = Some(op);
-        while let Some(this) = op {
-            if let Some(source) = source_of(host, this) {
-                return Some(source);
-            }
-            op = program.scope_owner(program.scope_of(this));
+        let Some(host) = &self.contents.host else { return Sources { host: None, nearest: Vec::new() } };
+        let mut nearest: Vec<Option<NodeId>> = Vec::with_capacity(program.op_count());
+        // Owners come before what is inside them.
+        for op in program.ops() {
+            let owner = program.scope_owner(program.scope_of(op));
+            let own = entry(host, host.ops[op.index()].details, "source");
+            nearest.push(own.or_else(|| owner.and_then(|owner| nearest[owner.index()])));
         }
-        None
+        Sources { host: Some(host), nearest }
     }
 }
 
-/// The source in the details of an op, as `shapetrace_rs.files.describe` writes it.
-fn source_of(host: &HostData, op: Op) -> Option<String> {
-    let details = host.ops[shapetrace_core::entity::Entity::index(op)].details;
-    let source = entry(host, details, "source")?;
-    let [file, positions] = *host.nodes.get(source).children() else { return None };
-    let file = host.nodes.as_text(file)?;
-    match host.nodes.get(positions).children().get(1).map(|&line| host.nodes.get(line)) {
-        Some(Node::Int(line)) => Some(format!("{file}:{line}")),
-        _ => Some(file.to_owned()),
+/// Where ops are from, or the nearest op around them that knows.
+struct Sources<'a> {
+    host: Option<&'a HostData>,
+    nearest: Vec<Option<NodeId>>,
+}
+
+impl Sources<'_> {
+    /// File and line, as `shapetrace_rs.files.describe` writes them.
+    fn of(&self, op: Op) -> Option<String> {
+        let nodes = &self.host?.nodes;
+        let [file, positions] = *nodes.get(self.nearest[op.index()]?).children() else { return None };
+        let file = nodes.as_text(file)?;
+        match nodes.get(positions).children().get(1).map(|&line| nodes.get(line)) {
+            Some(Node::Int(line)) => Some(format!("{file}:{line}")),
+            _ => Some(file.to_owned()),
+        }
     }
 }
 
