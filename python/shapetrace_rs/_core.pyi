@@ -160,8 +160,13 @@ class TraceFile:
         """All that is wrong: kind, message, line of the op, name of the value, line of the owner, place in a file."""
     def statistics(self) -> dict[str, dict[str, int]]:
         """Counts by group: ops, structure, kinds, values, removable, symbols."""
-    def difference(self, other: TraceFile, name: str, other_name: str, context: int) -> tuple[str, str]:
-        """The lines that differ in the unified form, and a sentence; no lines if nothing differs."""
+    def difference(
+        self, other: TraceFile, name: str, other_name: str, *, context: int = 3, host: bool = True
+    ) -> tuple[str, str]:
+        """The lines that differ in the unified form, and a sentence; no lines if nothing differs.
+
+        If the programs are the same and `host` is true, what thunder needs beside them is compared.
+        """
     def restore(self, restorer: Any) -> tuple[list[Any], dict[str, Any], list[str]]:
         """The bound symbols of the top level, the state of the trace and the names that are taken.
 

@@ -29,12 +29,13 @@ _SLOW_SECONDS = 0.5
 
 _FILE_HELP = "a trace file, in the binary or the text form; - for standard input"
 
-_EXIT_CODES = """\
-exit codes:
-  0  all is well
-  1  {one}
-  2  a file cannot be read or written, or the words make no sense
-"""
+
+def _exit_codes(one: str | None = None) -> str:
+    """The part of a help text that tells scripts what to expect; `one` is what exit code 1 says, if it is used."""
+    lines = ["0  all is well", *([] if one is None else [f"1  {one}"])]
+    lines.append("2  a file cannot be read or written, or the words make no sense")
+    return "exit codes:\n  " + "\n  ".join(lines) + "\n"
+
 
 
 def main(command: str, words: Sequence[str]) -> int:
@@ -51,15 +52,15 @@ def main(command: str, words: Sequence[str]) -> int:
     parsed = make_parser().parse_args(words)
     try:
         return run(parsed)
+    except BrokenPipeError:
+        # The reader of our output has seen enough. Python would complain when it flushes.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except (TraceFileError, OSError) as error:
         message = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         name = getattr(error, "filename", None)
         print(f"shapetrace {command}: {f'{name}: ' if name else ''}{message}", file=sys.stderr)
         return 2
-    except BrokenPipeError:
-        # The reader of our output has seen enough. Python would complain when it flushes.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
 
 
 class _Step:
@@ -120,7 +121,7 @@ def _stat_parser() -> argparse.ArgumentParser:
         "What is in a trace: its ops by kind and by symbol, its scopes and values, and what the optimizer would remove.",
         "examples:\n"
         "  shapetrace stat first.trace\n"
-        "  shapetrace stat --json first.trace | jq .removable\n\n" + _EXIT_CODES.format(one="not used"),
+        "  shapetrace stat --json first.trace | jq .removable\n\n" + _exit_codes(),
     )
     parser.add_argument("file", metavar="FILE", help=_FILE_HELP)
     parser.add_argument("--json", action="store_true", help="print JSON")
@@ -167,7 +168,7 @@ def _show_parser() -> argparse.ArgumentParser:
         "A trace as text: first the program, then what only thunder needs. Every command reads this form as well.",
         "examples:\n"
         "  shapetrace show --program first.trace | less\n"
-        "  shapetrace show first.trace > first.txt\n\n" + _EXIT_CODES.format(one="not used"),
+        "  shapetrace show first.trace > first.txt\n\n" + _exit_codes(),
     )
     parser.add_argument("file", metavar="FILE", help=_FILE_HELP)
     parser.add_argument("--program", action="store_true", help="the program alone, without the data of thunder")
@@ -194,7 +195,7 @@ def _opt_parser() -> argparse.ArgumentParser:
         "examples:\n"
         "  shapetrace opt first.trace -o small.trace\n"
         "  shapetrace opt --level compat first.trace -o - | shapetrace show -\n"
-        "  shapetrace opt --quiet --text first.trace -o -\n\n" + _EXIT_CODES.format(one="not used"),
+        "  shapetrace opt --quiet --text first.trace -o -\n\n" + _exit_codes(),
     )
     parser.add_argument("file", metavar="FILE", help=_FILE_HELP)
     parser.add_argument("-o", "--output", required=True, metavar="OUT", help="the result; - for standard output")
@@ -255,7 +256,7 @@ def _verify_parser() -> argparse.ArgumentParser:
         "and that the return is the last op.",
         "examples:\n"
         "  shapetrace verify first.trace && echo fine\n"
-        "  shapetrace verify --optimized small.trace\n\n" + _EXIT_CODES.format(one="something is wrong with a trace"),
+        "  shapetrace verify --optimized small.trace\n\n" + _exit_codes("something is wrong with a trace"),
     )
     parser.add_argument("files", metavar="FILE", nargs="+", help=_FILE_HELP)
     parser.add_argument(
@@ -290,14 +291,16 @@ def _verify(parsed: argparse.Namespace) -> int:
 def _diff_parser() -> argparse.ArgumentParser:
     parser = _parser(
         "diff",
-        "The ops in which two traces differ, in the unified form.",
+        "The ops in which two traces differ, in the unified form. If the programs are the same, what thunder needs\n"
+        "beside them is compared, such as the provenance, which tells how long the last pass took.",
         "examples:\n"
         "  shapetrace diff 0003-computation-before.trace 0003-computation-after.trace\n"
-        "  shapetrace diff -q rank0.trace rank1.trace || echo the ranks differ\n\n"
-        + _EXIT_CODES.format(one="the traces differ"),
+        "  shapetrace diff -q --program rank0.trace rank1.trace || echo the ranks differ\n\n"
+        + _exit_codes("the traces differ"),
     )
     parser.add_argument("before", metavar="A", help=_FILE_HELP)
     parser.add_argument("after", metavar="B", help="the other one")
+    parser.add_argument("--program", action="store_true", help="compare the programs alone")
     parser.add_argument("-U", "--unified", type=int, default=3, metavar="N", help="lines of context (3)")
     parser.add_argument("-q", "--quiet", action="store_true", help="say nothing, the exit code tells")
     return parser
@@ -309,7 +312,9 @@ def _diff(parsed: argparse.Namespace) -> int:
         raise TraceFileError(message)
     before, after = _read(parsed.before), _read(parsed.after)
     with _Step("comparing"):
-        text, summary = before.difference(after, parsed.before, parsed.after, max(parsed.unified, 0))
+        text, summary = before.difference(
+            after, parsed.before, parsed.after, context=max(parsed.unified, 0), host=not parsed.program
+        )
     if not text:
         return 0
     if not parsed.quiet:

@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
 use shapetrace_core::entity::Entity;
-use shapetrace_core::ir::{Program, Scope};
-use shapetrace_core::text::op_lines;
+use shapetrace_core::ir::{Op, Program, Scope, Value};
+use shapetrace_core::text::op_line;
 use similar::{Algorithm, ChangeTag, TextDiff};
 
 use crate::text::print_host;
@@ -32,14 +32,15 @@ pub struct Difference {
     pub host_only: bool,
 }
 
-/// Compares two traces op by op, and, where the programs are the same, what only the host needs.
+/// Compares two traces op by op, and, where the programs are the same and `host` asks for it, what
+/// only the host needs.
 ///
 /// `names` go to the head of the unified form; `context` is how many equal lines it shows around
-/// those that differ. An op is compared by its line: its symbol, the names that it reads and
-/// writes, and the numbers in the shapes of what it makes. Time is near to linear where traces are
+/// those that differ. An op is compared by its line: its symbol and the names that it reads and
+/// writes. Time is near to linear where traces are
 /// alike, and bounded in any case.
-pub fn difference(a: &TraceFile, b: &TraceFile, names: (&str, &str), context: usize) -> Difference {
-    difference_within(a, b, names, context, PATIENCE)
+pub fn difference(a: &TraceFile, b: &TraceFile, names: (&str, &str), context: usize, host: bool) -> Difference {
+    difference_within(a, b, names, context, host, PATIENCE)
 }
 
 fn difference_within(
@@ -47,10 +48,11 @@ fn difference_within(
     b: &TraceFile,
     names: (&str, &str),
     context: usize,
+    host: bool,
     patience: Duration,
 ) -> Difference {
     let programs = compare(&lines(&a.program), &lines(&b.program), names, context, patience);
-    if !programs.unified.is_empty() {
+    if !host || !programs.unified.is_empty() {
         return programs;
     }
     let host = |file: &TraceFile| file.host.as_ref().map(|host| print_host(&file.program, host)).unwrap_or_default();
@@ -75,11 +77,11 @@ fn compare(a: &str, b: &str, names: (&str, &str), context: usize, patience: Dura
 }
 
 /// A line for each op, indented by its depth. What is said of a value where it is first mentioned
-/// is left out: it would move whenever an op goes.
+/// is left out: it would move whenever an op goes. So are numbers in shapes: an op that goes may
+/// take the last mention of a number with it.
 fn lines(program: &Program) -> String {
-    let op_lines = op_lines(program);
     let mut text = String::new();
-    let names = |values: &[shapetrace_core::ir::Value]| {
+    let names = |values: &[Value]| {
         values.iter().map(|&value| format!("%{}", program.value_name(value))).collect::<Vec<_>>().join(", ")
     };
     let _ = writeln!(text, "trace({}) keep({})", names(program.inputs()), names(program.outputs()));
@@ -92,9 +94,10 @@ fn lines(program: &Program) -> String {
             continue;
         };
         text.push_str(&"  ".repeat(depth));
-        text.push_str(&op_lines[index]);
+        let op = Op::from_index(index);
+        text.push_str(&op_line(program, op));
         text.push('\n');
-        if let Some(inside) = program.op_scope(shapetrace_core::ir::Op::from_index(index)) {
+        if let Some(inside) = program.op_scope(op) {
             open.push(program.scope_range(inside));
         }
     }
@@ -121,14 +124,14 @@ mod tests {
 
     #[test]
     fn equal_traces_do_not_differ() {
-        let found = difference(&file(BEFORE), &file(BEFORE), ("a", "b"), 3);
+        let found = difference(&file(BEFORE), &file(BEFORE), ("a", "b"), 3, true);
         assert_eq!((found.unified.as_str(), found.removed, found.added, found.common), ("", 0, 0, 0));
     }
 
     #[test]
     fn an_op_that_went_is_one_line() {
         let after = BEFORE.replace("    %n = prims.sin(%x)\n", "");
-        let found = difference(&file(BEFORE), &file(&after), ("a", "b"), 1);
+        let found = difference(&file(BEFORE), &file(&after), ("a", "b"), 1, true);
         let expected = "--- a
 +++ b
 @@ -2,3 +2,2 @@
@@ -144,7 +147,7 @@ mod tests {
     fn what_was_known_of_a_value_does_not_move() {
         let before = file("trace(%x) {\n  %i: int = 4 = prims.numel(%x)\n  %y = prims.full(%i)\n  return %y\n}\n");
         let after = file("trace(%x) {\n  %y = prims.full(%i: int = 4)\n  return %y\n}\n");
-        let found = difference(&before, &after, ("a", "b"), 0);
+        let found = difference(&before, &after, ("a", "b"), 0, true);
         assert_eq!((found.removed, found.added), (1, 0), "{}", found.unified);
     }
 
@@ -158,7 +161,7 @@ mod tests {
             source + "  return %x\n}\n"
         };
         let (a, b) = (file(&source("a")), file(&source("b")));
-        let found = difference_within(&a, &b, ("a", "b"), 3, Duration::from_millis(100));
+        let found = difference_within(&a, &b, ("a", "b"), 3, true, Duration::from_millis(100));
         assert_eq!((found.removed, found.added, found.common), (20_000, 20_000, 2));
     }
 }

@@ -206,6 +206,8 @@ impl TraceFile {
     }
 
     /// In what it differs from another: the unified form, empty if in nothing, and a sentence.
+    #[pyo3(signature = (other, name, other_name, *, context=3, host=true))]
+    #[allow(clippy::too_many_arguments, reason = "named in Python")]
     fn difference(
         &self,
         py: Python<'_>,
@@ -213,9 +215,10 @@ impl TraceFile {
         name: &str,
         other_name: &str,
         context: usize,
+        host: bool,
     ) -> PyResult<(String, String)> {
         let other = &other.get().contents;
-        let found = guarded(py, || Ok(difference(&self.contents, other, (name, other_name), context)))?;
+        let found = guarded(py, || Ok(difference(&self.contents, other, (name, other_name), context, host)))?;
         let what = if found.host_only { "the programs are the same; of thunder's data" } else { "of the program" };
         let Difference { removed, added, common, .. } = found;
         let summary = format!("{what}: {removed} lines in {name} only, {added} in {other_name} only, {common} in both");
