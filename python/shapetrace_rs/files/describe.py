@@ -8,6 +8,7 @@ The native part walks the containers and calls the functions here for everything
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import functools
 import itertools
@@ -135,6 +136,8 @@ def _describers() -> dict[type, Any]:
         type(Ellipsis): lambda _: ("ellipsis", ()),
         set: unordered,
         frozenset: unordered,
+        # Pairs, not a dictionary: here the order means something.
+        collections.OrderedDict: lambda value: ("OrderedDict", tuple(itertools.chain.from_iterable(value.items()))),
         range: lambda value: ("range", (value.start, value.stop, value.step)),
         torch.Size: lambda value: ("torch.Size", tuple(value)),
         torch.dtype: named,
@@ -178,7 +181,7 @@ def describe_symbol(symbol: Any) -> tuple[Any, ...]:
         `("symbol", module, attribute)`, `("operation", executor, name)`, `("implementation", executor, what it
         implements)`, or `("fusion", executor, name)`.
     """
-    if symbol.is_fusion:
+    if symbol.is_fusion and symbol.executor is not None:
         return "fusion", _executor_name(symbol.executor), symbol.name
     if symbol.executor is not None:
         name = _executor_name(symbol.executor)
@@ -188,7 +191,7 @@ def describe_symbol(symbol: Any) -> tuple[Any, ...]:
     module = getattr(symbol.module, "__name__", None)
     if module is not None and is_open_module(module) and attribute_of(module, symbol.name) is symbol:
         return "symbol", module, symbol.name
-    place = _places_of_symbols().get(id(symbol)) or _places_of_symbols.refresh().get(id(symbol))
+    place = _places_of_symbols.find(symbol)
     if place is not None:
         return "symbol", *place
     for implemented, info in {} if symbol.executor is None else symbol.executor.implmap.items():
@@ -200,16 +203,21 @@ def describe_symbol(symbol: Any) -> tuple[Any, ...]:
 
 
 class _SymbolPlaces:
-    """Symbols of thunder's modules by identity, for those whose name is not the one that they are kept under."""
+    """Where symbols are found whose name is not the one that thunder's modules keep them under."""
 
     def __init__(self) -> None:
         self._places: dict[int, tuple[str, str]] = {}
 
-    def __call__(self) -> dict[int, tuple[str, str]]:
-        return self._places
+    def find(self, symbol: Any) -> tuple[str, str] | None:
+        """Module and attribute of a symbol; looks through the modules again for one that was not there before."""
+        place = self._places.get(id(symbol))
+        # An address that was another symbol's is no proof.
+        if place is None or attribute_of(*place) is not symbol:
+            self._refresh()
+            place = self._places.get(id(symbol))
+        return place
 
-    def refresh(self) -> dict[int, tuple[str, str]]:
-        """Look through the modules that are there now."""
+    def _refresh(self) -> None:
         symbol_type = _thunder.modules().symbol.Symbol
         self._places = {
             id(value): (module_name, name)
@@ -218,7 +226,6 @@ class _SymbolPlaces:
             for name, value in sorted(vars(module).items())
             if type(value) is symbol_type
         }
-        return self._places
 
 
 _places_of_symbols = _SymbolPlaces()

@@ -6,6 +6,7 @@ asks for and is not there gives an error that says so.
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import functools
 import operator
@@ -144,6 +145,7 @@ def _makers() -> dict[str, Any]:
         "ellipsis": lambda: Ellipsis,
         "set": lambda *items: set(items),
         "frozenset": lambda *items: frozenset(items),
+        "OrderedDict": lambda *parts: collections.OrderedDict(zip(parts[::2], parts[1::2], strict=True)),
         "range": range,
         "torch.Size": lambda *sizes: torch.Size(sizes),
         "torch": lambda name: expect(attribute_of("torch", name), of_torch, f"torch.{name}"),
@@ -280,9 +282,11 @@ def restore_bound_symbol(  # noqa: PLR0917 (called by the native part)
         details.get("tags", set()),
         _executor=details.get("executor"),
     )
+    if "call" in details:
+        return bound_symbol
     if symbol.is_fusion:
         return _compile(bound_symbol)
-    if "call" not in details and symbol._bind_postprocess is not None:
+    if symbol._bind_postprocess is not None:
         symbol._bind_postprocess(bound_symbol)
     return bound_symbol
 

@@ -16,7 +16,7 @@ pub const DEPTH_LIMIT: u32 = 500;
 pub const EXPANDED_LIMIT: u64 = 1 << 26;
 
 /// Objects whose parts the program sees.
-const CONTAINERS: [&str; 4] = ["slice", "torch.Size", "dataclass", "named tuple"];
+const CONTAINERS: [&str; 5] = ["slice", "torch.Size", "dataclass", "named tuple", "OrderedDict"];
 
 /// One node of the host's data.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

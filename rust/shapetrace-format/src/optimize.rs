@@ -5,7 +5,7 @@
 //! result slots that are no longer written hold a literal, and rewritten arithmetic gets the
 //! symbol of the primitive. The signature of the trace stays as it is.
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use shapetrace_core::entity::{Entity, PackedOption};
 use shapetrace_core::ir::{
     apply_with_ops, Applied, EditList, Number, NumberType, Op, Operand, Program, Rewrite, SymbolFlags, Value,
@@ -40,10 +40,33 @@ pub fn optimize(
         }
         Some(host) => {
             let mut equal = |a: Op, b: Op| equal_ops(program, host, a, b);
-            context.run_with(program, level, options, &mut equal);
+            match level {
+                Level::Compat => context.run_with(&as_the_host_reads(program, host), level, options, &mut equal),
+                Level::Full => context.run_with(program, level, options, &mut equal),
+            };
             apply(program, host, context.edits())
         }
     }
+}
+
+/// The program without the operands that only a collection among the arguments holds: the host's
+/// own pass does not look into collections.
+fn as_the_host_reads(program: &Program, host: &HostData) -> Program {
+    let mut program = program.clone();
+    let mut mentioned: FxHashSet<Value> = FxHashSet::default();
+    let mut current = None;
+    program.retain_operands(|op, operand| {
+        if current != Some(op) {
+            current = Some(op);
+            mentioned.clear();
+            let host_op = &host.ops[op.index()];
+            for id in [host_op.args, host_op.kwargs] {
+                host.nodes.proxies(id, |_, value| mentioned.extend(value.get()));
+            }
+        }
+        operand.value().is_none_or(|value| mentioned.contains(&value))
+    });
+    program
 }
 
 fn apply(before: &Program, host: &HostData, edits: &EditList) -> Result<TraceFile, FormatError> {
@@ -211,6 +234,19 @@ impl Writer<'_> {
         Ok(made)
     }
 
+    /// The places of the parts of a node in the order in which the program has what is in them:
+    /// dictionaries by their sorted keys if these are texts, all else as it is.
+    fn reading_order(&self, node: &Node) -> Vec<usize> {
+        let mut places: Vec<usize> = (0..node.children().len()).collect();
+        let Node::Dict(parts) = node else { return places };
+        let keys: Option<Vec<&str>> = parts.iter().step_by(2).map(|&key| self.nodes.as_text(key)).collect();
+        if let Some(keys) = keys {
+            // Both places of a pair stay together: sorting is stable.
+            places.sort_by_key(|place| keys[place / 2]);
+        }
+        places
+    }
+
     /// The output with slots that are no longer written as literals.
     fn output(&mut self, op: Op, root: NodeId) -> Result<NodeId, FormatError> {
         let slots = self.program.result_range(op);
@@ -251,13 +287,18 @@ impl Writer<'_> {
                 }
                 _ if self.nodes.elements(id).is_empty() => done.push(id),
                 node if ready => {
-                    let children = done.split_off(done.len() - node.children().len());
+                    let visited = done.split_off(done.len() - node.children().len());
+                    let mut children = visited.clone();
+                    for (child, place) in visited.into_iter().zip(self.reading_order(&node)) {
+                        children[place] = child;
+                    }
                     let same = children == node.children();
                     done.push(if same { id } else { self.nodes.add(node.with_children(children.into()))? });
                 }
                 node => {
                     stack.push((id, true));
-                    stack.extend(node.children().iter().rev().map(|&child| (child, false)));
+                    let children = node.children();
+                    stack.extend(self.reading_order(&node).into_iter().rev().map(|place| (children[place], false)));
                 }
             }
         }
@@ -327,6 +368,18 @@ fn equal_nodes(nodes: &Nodes, a: NodeId, b: NodeId) -> bool {
                 // Two objects of one name; without a value of the program there is no name to go by.
                 if value_a != value_b || (value_a.is_none() && parts_a != parts_b) {
                     return false;
+                }
+            }
+            (Node::Dict(parts_a), Node::Dict(parts_b)) => {
+                // In any order.
+                let values: FxHashMap<NodeId, NodeId> =
+                    parts_b.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect();
+                if parts_a.len() != parts_b.len() {
+                    return false;
+                }
+                for pair in parts_a.chunks_exact(2) {
+                    let Some(&value) = values.get(&pair[0]) else { return false };
+                    stack.push((pair[1], value));
                 }
             }
             (a, b) if a.children().is_empty() && b.children().is_empty() => {

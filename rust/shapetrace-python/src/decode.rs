@@ -95,7 +95,7 @@ impl<'a, 'py> Decoder<'a, 'py> {
         for (_, node) in host.nodes.iter() {
             let changes = match node {
                 Node::List(_) | Node::Dict(_) => true,
-                Node::Object(parts) if host.nodes.as_text(parts[0]) == Some("set") => true,
+                Node::Object(parts) if matches!(host.nodes.as_text(parts[0]), Some("set" | "OrderedDict")) => true,
                 Node::Proxy(..) => false,
                 node => node.children().iter().any(|child| fresh[child.index()]),
             };

@@ -295,6 +295,17 @@ impl Program {
         self.value_names = names;
     }
 
+    /// Forgets the operands for which `keep` is false. Linear.
+    pub fn retain_operands(&mut self, mut keep: impl FnMut(Op, Operand) -> bool) {
+        let before = std::mem::take(&mut self.operands);
+        for row in 0..before.len() {
+            for &operand in before.row(row).iter().filter(|&&operand| keep(Op::from_index(row), operand)) {
+                self.operands.push_item(operand);
+            }
+            self.operands.end_row();
+        }
+    }
+
     /// Numbers the symbols by their first use and forgets those that no op applies. Returns, for
     /// each symbol that is left, its id before. Linear.
     pub fn renumber_symbols(&mut self) -> Vec<Symbol> {
