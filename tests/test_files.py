@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
+import os
 import subprocess
 import sys
 import types
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import programs
@@ -331,6 +334,22 @@ def test_saving_replaces_a_file_all_at_once(tmp_path, monkeypatch):
     assert [entry.name for entry in tmp_path.iterdir()] == ["a.trace"]
 
 
+def test_saving_follows_links_and_leaves_devices_alone(tmp_path):
+    data = shapetrace_rs.dumps(small_trace(prims.sin))
+    target, link, pipe = tmp_path / "target.trace", tmp_path / "link.trace", tmp_path / "pipe"
+    target.write_bytes(b"")
+    link.symlink_to(target)
+    shapetrace_rs.save(small_trace(prims.sin), link)
+    assert link.is_symlink()
+    assert target.read_bytes() == data
+    os.mkfifo(pipe)
+    with ThreadPoolExecutor(1) as threads:
+        reading = threads.submit(pipe.read_bytes)
+        shapetrace_rs.save(small_trace(prims.sin), pipe)
+        assert reading.result(timeout=60) == data
+    assert pipe.is_fifo()
+
+
 # Random traces.
 
 
@@ -378,3 +397,51 @@ def test_optimizing_a_random_file_is_optimizing_the_trace(level):
 
     compare()
     assert compared > 20
+
+
+# Fusions are made again from the ops inside them.
+
+
+@pytest.fixture
+def fused():
+    """A function compiled through `torch.compile`, and its inputs. Inductor is not asked: that takes long."""
+    from thunder.executors.torch_compile import TorchCompileExecutor, torch_compile_ex
+
+    assert isinstance(torch_compile_ex, TorchCompileExecutor)
+    inputs = torch.randn(2, 3), torch.randn(2, 3)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch, "compile", functools.partial(torch.compile, backend="eager"))
+        compiled = thunder.jit(lambda x, y: (torch.sin(x) * y + 1, x - y), executors=[torch_compile_ex])
+        compiled(*inputs)
+        yield compiled, inputs
+
+
+def test_a_fusion_of_torch_compile_is_made_again(fused):
+    compiled, inputs = fused
+    trace = thunder.last_traces(compiled)[-1]
+    fusions = [op for op in trace.bound_symbols if op.sym.is_fusion]
+    assert fusions
+    for form in (shapetrace_rs.dumps, shapetrace_rs.dumps_text):
+        loaded = shapetrace_rs.loads(form(trace))
+        assert str(loaded) == str(trace)
+        again = [op for op in loaded.bound_symbols if op.sym.is_fusion]
+        assert [op._call_ctx.keys() for op in again] == [op._call_ctx.keys() for op in fusions]
+        for one, other in zip(loaded.python_callable()(*inputs), trace.python_callable()(*inputs), strict=True):
+            assert torch.equal(one, other)
+
+
+def test_a_fusion_of_another_executor_is_refused_by_its_name():
+    executor = thunder.extend.FusionExecutor("made up", version="1")
+    thunder.extend.register_executor(executor)
+    try:
+        trace = small_trace(prims.sin)
+        with tracectx(trace):
+            x = trace.bound_symbols[0].args[0]
+            trace.bound_symbols[0] = executor.register_temporary_operation(
+                "made_up0", lambda x: x, inputs=[x], outputs=[trace.bound_symbols[0].output], bsyms=trace.bound_symbols[:1]
+            )
+        with pytest.raises(TraceFileError, match="op made_up0 holds a function of its own") as caught:
+            shapetrace_rs.dumps(trace)
+        assert "before the fusion pass" in caught.value.hint
+    finally:
+        thunder.extend.deregister_executor(executor)

@@ -21,6 +21,29 @@ pub struct Workload {
     pub make: fn(usize) -> Program,
 }
 
+/// A trace of a real compile, from `benches/traces`; `record.py` there wrote it.
+pub struct Recorded {
+    /// Its name in the output of the benches.
+    pub name: &'static str,
+    /// The file.
+    pub bytes: &'static [u8],
+}
+
+macro_rules! recorded {
+    ($name:literal) => {
+        Recorded { name: $name, bytes: include_bytes!(concat!("../traces/", $name, ".trace")) }
+    };
+}
+
+/// Traces as thunder hands them to its dead code elimination: of a GPT with constant values, and of
+/// a transformer with symbolic values, forward and joint with the backward.
+pub static RECORDED: &[Recorded] = &[
+    recorded!("gpt-constant-forward"),
+    recorded!("gpt-constant-joint"),
+    recorded!("transformer-symbolic-forward"),
+    recorded!("transformer-symbolic-joint"),
+];
+
 /// All kinds.
 pub static WORKLOADS: &[Workload] = &[
     Workload { name: "chain", make: chain },

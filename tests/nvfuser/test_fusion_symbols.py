@@ -165,3 +165,23 @@ def _without_deletions(trace: Any) -> Any:
     assert all(isinstance(proxy, Proxy) for bsym in copy.bound_symbols for proxy in bsym.flat_proxy_args)
     assert len(del_last_used(copy).bound_symbols) >= len(copy.bound_symbols)
     return copy
+
+
+@pytest.mark.parametrize("form", [shapetrace_rs.dumps, shapetrace_rs.dumps_text])
+@pytest.mark.parametrize("cache", [CONSTANT, SYMBOLIC])
+def test_fusions_are_made_again_from_a_file(cache: str, form: Any) -> None:
+    """A trace that comes back from a file has fusions of the same ops, with functions made of these."""
+    compiled = _compile("softmax", cache)
+    for trace in compiled.final:
+        loaded = shapetrace_rs.loads(form(trace))
+        assert str(loaded) == str(trace)
+        fusions = [op for op in loaded.bound_symbols if op.sym.is_fusion]
+        before = [op for op in trace.bound_symbols if op.sym.is_fusion]
+        for fusion, original in zip(fusions, before, strict=True):
+            (called, function), *others = fusion._call_ctx.items()
+            assert (called, others) == (fusion.sym.name, [])
+            assert fusion.sym.executor is original.sym.executor
+            made_from = inspect.getclosurevars(function.get_fd.__wrapped__).nonlocals
+            assert made_from["bsyms"] == tuple(fusion.subsymbols) or list(made_from["bsyms"]) == list(fusion.subsymbols)
+            assert _names(fusion.args) == _names(made_from["sorted_unique_inputs"]) == _names(original.args)
+            assert _names(fusion.output) == _names(made_from["sorted_unique_outputs"]) == _names(original.output)

@@ -212,12 +212,16 @@ def write_whole(path: Path, data: bytes) -> None:
     """Write a file so that nobody ever sees half of it.
 
     Args:
-        path: Where to.
+        path: Where to. A link is followed; a device or a pipe is written to and stays what it is.
         data: What.
 
     Raises:
         OSError: It cannot be written; what was there is still there.
     """
+    path = path.resolve()
+    if path.exists() and not path.is_file():
+        path.write_bytes(data)
+        return
     beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         beside.write_bytes(data)
