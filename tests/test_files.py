@@ -12,7 +12,6 @@ import types
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import programs
 import pytest
 import thunder
 import torch
@@ -20,12 +19,13 @@ from hypothesis import given
 from thunder.core import prims
 from thunder.core.proxies import CollectionProxy, Proxy, TensorProxy
 from thunder.core.trace import TraceCtx, tracectx
+
+import programs
+import shapetrace_rs
+from shapetrace_rs import TraceFileError, files
 from trace_strategies import Pack, traces
 from trace_tools import LEVELS, examples, walk
 from trace_tools import text as text_of
-
-import shapetrace_rs
-from shapetrace_rs import TraceFileError, files
 
 
 def last_traces(compiled) -> list:
@@ -145,10 +145,12 @@ for name in ("computation.trace", "computation.txt"):
     subprocess.run([sys.executable, "-c", script], cwd=tmp_path, check=True, timeout=120)
     for name in ("computation.trace.pt", "computation.txt.pt"):
         actual = torch.load(tmp_path / name)
-        pairs = list(zip(torch.utils._pytree.tree_leaves(actual), torch.utils._pytree.tree_leaves(expected), strict=True))
+        pairs = list(
+            zip(torch.utils._pytree.tree_leaves(actual), torch.utils._pytree.tree_leaves(expected), strict=True)
+        )
         assert len(pairs) > 1
         for one, other in pairs:
-            assert (torch.equal(one, other) if isinstance(one, torch.Tensor) else one == other)
+            assert torch.equal(one, other) if isinstance(one, torch.Tensor) else one == other
 
 
 def inputs_of(compiled):
@@ -181,7 +183,9 @@ def test_a_live_object_is_refused_by_the_name_of_its_op():
     generator = torch.Generator()
     trace = small_trace(prims.sin)
     trace.bound_symbols[0].kwargs["generator"] = generator
-    with pytest.raises(TraceFileError, match=r"op sin holds <torch\._C\.Generator .*which a file cannot keep") as caught:
+    with pytest.raises(
+        TraceFileError, match=r"op sin holds <torch\._C\.Generator .*which a file cannot keep"
+    ) as caught:
         shapetrace_rs.dumps(trace)
     assert caught.value.op == "sin"
     assert "argument" in caught.value.hint
@@ -200,7 +204,7 @@ def test_a_container_inside_itself_is_refused():
     loop: list = []
     loop.append(loop)
     trace.kwargs["loop"] = loop
-    with pytest.raises((TraceFileError, shapetrace_rs.InvalidTraceError), match="inside itself|contains itself"):
+    with pytest.raises((TraceFileError, shapetrace_rs.InvalidTraceError), match=r"inside itself|contains itself"):
         shapetrace_rs.dumps(trace)
 
 
@@ -244,7 +248,7 @@ def test_a_file_names_nothing_but_symbols_of_thunder(name):
         ('dtype("os")', "no dtype os"),
         ('torch("load")', "no torch.load"),
         ('dataclass("thunder.core.proxies", "TensorProxy", {"a": 1})', "is no dataclass"),
-        ('slice(1, 2, 3, 4)', "slice cannot be made of"),
+        ("slice(1, 2, 3, 4)", "slice cannot be made of"),
         ('device("nowhere")', "device cannot be made of"),
     ],
 )
@@ -269,7 +273,7 @@ def test_nothing_but_names_gets_into_the_code_of_a_trace(name, hostile):
     trace.set_provenance(thunder.core.trace.TraceProvenance("Test"))
     text = shapetrace_rs.dumps_text(trace)
     assert name in text
-    with pytest.raises(TraceFileError, match="is no name|one line"):
+    with pytest.raises(TraceFileError, match=r"is no name|one line"):
         shapetrace_rs.loads(text.replace(name, hostile))
 
 
@@ -438,7 +442,11 @@ def test_a_fusion_of_another_executor_is_refused_by_its_name():
         with tracectx(trace):
             x = trace.bound_symbols[0].args[0]
             trace.bound_symbols[0] = executor.register_temporary_operation(
-                "made_up0", lambda x: x, inputs=[x], outputs=[trace.bound_symbols[0].output], bsyms=trace.bound_symbols[:1]
+                "made_up0",
+                lambda x: x,
+                inputs=[x],
+                outputs=[trace.bound_symbols[0].output],
+                bsyms=trace.bound_symbols[:1],
             )
         with pytest.raises(TraceFileError, match="op made_up0 holds a function of its own") as caught:
             shapetrace_rs.dumps(trace)

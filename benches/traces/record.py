@@ -11,14 +11,12 @@ from __future__ import annotations
 
 import argparse
 import re
+import runpy
 import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-
-HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parents[1] / "tests"))
 
 with warnings.catch_warnings():
     # Thunder remarks at import that optional executors are missing.
@@ -26,11 +24,12 @@ with warnings.catch_warnings():
     import thunder
     import torch
 
-import programs
 import shapetrace_rs
 from shapetrace_rs import files
 from shapetrace_rs._core import TraceFile
 from shapetrace_rs.report import Recording, close_recording, open_recording
+
+HERE = Path(__file__).resolve().parent
 
 
 class Keeper:
@@ -41,6 +40,7 @@ class Keeper:
         self.calls: list[dict[str, Any]] = []
 
     def keep_input(self, trace: Any) -> int:
+        """Keep what goes in."""
         self.texts.append(files.dumps_text(trace))
         return len(self.texts)
 
@@ -84,8 +84,9 @@ def gpt(layers: int, *, grad: bool) -> None:
 
 def transformer(*, grad: bool) -> None:
     """Compile and run a functional transformer of two blocks with symbolic values."""
-    compiled = thunder.jit(programs.transformer, cache="symbolic values")
-    compiled(*programs.transformer_inputs(requires_grad=grad))
+    programs = runpy.run_path(str(HERE.parents[1] / "tests" / "programs.py"))
+    compiled = thunder.jit(programs["transformer"], cache="symbolic values")
+    compiled(*programs["transformer_inputs"](requires_grad=grad))
 
 
 def largest(compile_and_run: Callable[[], None]) -> TraceFile:

@@ -154,9 +154,7 @@ class TraceFile:
         floor_division: bool = True,
     ) -> tuple[TraceFile, list[tuple[str, str, str | None]]]:
         """The file optimized, and of each op that went its line, the reason, and where it is from."""
-    def verify(
-        self, optimized: bool = False
-    ) -> list[tuple[str, str, str | None, str | None, str | None, str | None]]:
+    def verify(self, optimized: bool = False) -> list[tuple[str, str, str | None, str | None, str | None, str | None]]:
         """All that is wrong: kind, message, line of the op, name of the value, line of the owner, place in a file."""
     def statistics(self) -> dict[str, dict[str, int]]:
         """Counts by group: ops, structure, kinds, values, removable, symbols."""

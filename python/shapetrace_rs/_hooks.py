@@ -81,7 +81,7 @@ def _dce(trace: Any, needed_proxies: set[Any] | None = None) -> Any:
         report.count(statistics)
         explanation = None
         if recordings is not None and call is not None:
-            explanation = report.close_call(recordings, call, source, options, statistics, result)
+            explanation = report.close_call(recordings, call, source, options, statistics, result=result)
         report.remember(caller, source, trace.get_provenance(), options, statistics, explanation)
         return result
 

@@ -289,10 +289,12 @@ def element_count(shape: Any) -> Any:
     return lambda *_: functools.reduce(operator.mul, shape, 1)
 
 
-_ELEMENT_COUNTS = frozenset({
-    ("thunder.core.proxies", "_infer_tensor_properties.<locals>.<lambda>"),
-    (__name__, "element_count.<locals>.<lambda>"),
-})
+_ELEMENT_COUNTS = frozenset(
+    {
+        ("thunder.core.proxies", "_infer_tensor_properties.<locals>.<lambda>"),
+        (__name__, "element_count.<locals>.<lambda>"),
+    }
+)
 
 
 def counted_shape(function: Any) -> Any:

@@ -743,6 +743,7 @@ def close_call(
     trace: Any,
     options: OptimizeOptions,
     statistics: CallStatistics,
+    *,
     result: Any,
 ) -> Explanation | None:
     """Write the record of a call that the optimizer did.

@@ -137,7 +137,7 @@ class OptimizeTransform(Transform):  # type: ignore[misc]  # (thunder has no typ
             report.count(statistics)
             explanation = None
             if recordings is not None and call is not None:
-                explanation = report.close_call(recordings, call, trace, self.options, statistics, result)
+                explanation = report.close_call(recordings, call, trace, self.options, statistics, result=result)
             report.remember(caller, trace, trace.get_provenance(), self.options, statistics, explanation)
             return result
         report.count_fallback(0)

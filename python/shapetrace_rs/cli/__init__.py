@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import platform
 import sys
 from typing import TYPE_CHECKING
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 from . import explain, file_commands, record, run
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 __all__ = ["main"]
 
@@ -26,6 +27,21 @@ examples:
 """
 
 
+def _demo(words: Sequence[str]) -> int:
+    from ..demo import main as demo_main
+
+    return demo_main(words)
+
+
+_COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
+    "run": run.main,
+    "explain": explain.main,
+    "record": record.main,
+    "demo": _demo,
+    **{name: functools.partial(file_commands.main, name) for name in file_commands.COMMANDS},
+}
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command.
 
@@ -37,19 +53,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         command.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
-    # `run` and `explain` leave the words behind the script alone, which argparse's subcommands cannot do reliably.
-    if words[:1] == ["run"]:
-        return run.main(words[1:])
-    if words[:1] == ["explain"]:
-        return explain.main(words[1:])
-    if words[:1] == ["record"]:
-        return record.main(words[1:])
-    if words and words[0] in file_commands.COMMANDS:
-        return file_commands.main(words[0], words[1:])
-    if words[:1] == ["demo"]:
-        from ..demo import main as demo_main
-
-        return demo_main(words[1:])
+    # The commands take their words themselves: some leave the words behind a script alone, which argparse's subcommands
+    # cannot do reliably.
+    command = _COMMANDS.get(words[0]) if words else None
+    if command is not None:
+        return command(words[1:])
 
     parser = argparse.ArgumentParser(
         prog="shapetrace",

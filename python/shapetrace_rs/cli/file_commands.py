@@ -37,7 +37,6 @@ def _exit_codes(one: str | None = None) -> str:
     return "exit codes:\n  " + "\n  ".join(lines) + "\n"
 
 
-
 def main(command: str, words: Sequence[str]) -> int:
     """Run one of the commands.
 
@@ -118,7 +117,8 @@ def _parser(command: str, description: str, epilog: str) -> argparse.ArgumentPar
 def _stat_parser() -> argparse.ArgumentParser:
     parser = _parser(
         "stat",
-        "What is in a trace: its ops by kind and by symbol, its scopes and values, and what the optimizer would remove.",
+        "What is in a trace: its ops by kind and by symbol, its scopes and values, and what the optimizer would\n"
+        "remove.",
         "examples:\n"
         "  shapetrace stat first.trace\n"
         "  shapetrace stat --json first.trace | jq .removable\n\n" + _exit_codes(),
@@ -276,10 +276,10 @@ def _verify(parsed: argparse.Namespace) -> int:
         if parsed.quiet:
             continue
         for kind, message, op, value, owner, source in findings:
-            value = "" if value is None else f" %{value}"
+            which = "" if value is None else f" %{value}"
             where = "the outputs" if op is None else f"`{op}`"
             inside = "" if owner is None else f", inside `{owner}`"
-            print(f"{path}: {kind}:{value} {message}: {where}{inside}{f' ({source})' if source else ''}")
+            print(f"{path}: {kind}:{which} {message}: {where}{inside}{f' ({source})' if source else ''}")
         if not findings:
             print(f"{path}: nothing is wrong")
     return 1 if found else 0

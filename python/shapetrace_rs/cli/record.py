@@ -134,7 +134,9 @@ def _finish(keeper: TraceKeeper, output: Path, *, quiet: bool, program: str) -> 
     """Make one file of the traces if that was asked for, and say what there is."""
     try:
         if not keeper.calls:
-            print(f"shapetrace record: {program} compiled nothing with thunder, so there are no traces", file=sys.stderr)
+            print(
+                f"shapetrace record: {program} compiled nothing with thunder, so there are no traces", file=sys.stderr
+            )
             return
         keeper.write_index()
         if output.suffix == ".zip":

@@ -6,6 +6,7 @@ A file is plain data. Reading one runs nothing, imports nothing and needs neithe
 
 from __future__ import annotations
 
+import functools
 import os
 import platform
 from pathlib import Path
@@ -153,6 +154,7 @@ def record(trace: Any) -> _core.TraceFile:
     )
 
 
+@functools.cache
 def _versions() -> dict[str, str]:
     versions = {name: installed_version(name) for name in ("shapetrace-rs", "lightning-thunder", "torch")}
     return {name: version for name, version in versions.items() if version is not None} | {

@@ -12,7 +12,7 @@ import collections
 import dataclasses
 import functools
 import itertools
-import operator
+import math
 import sys
 from types import SimpleNamespace
 from typing import Any
@@ -72,7 +72,7 @@ def _hint(bound_symbol: Any) -> str:
     return "pass tensors and numbers as arguments of the function, or save an earlier trace"
 
 
-def describe(value: Any) -> tuple[str, tuple[Any, ...]]:
+def describe(value: Any) -> tuple[str, tuple[Any, ...]]:  # noqa: PLR0911 (one for each kind)
     """A word and arguments for an object that is no container of Python's own and no proxy.
 
     Args:
@@ -254,16 +254,7 @@ def describe_proxy(proxy: Any) -> tuple[str, str, dict[str, Any]]:
         state["history"] = None
     if not state.get("_tags", True):
         del state["_tags"]
-    if "_shape" in state:
-        shape = state["_shape"]
-        if state.get("_ndim") == len(shape):
-            del state["_ndim"]
-        if callable(state.get("_numel")) or (
-            all(type(size) is int for size in shape) and state.get("_numel") == functools.reduce(operator.mul, shape, 1)
-        ):
-            state.pop("_numel", None)
-        if state.get("_true_dtype") is state.get("_dtype"):
-            state.pop("_true_dtype", None)
+    _forget_what_follows(state)
     for attribute, usual in tensor_defaults(kind).items():
         if attribute in state and state[attribute] is usual:
             del state[attribute]
@@ -275,15 +266,26 @@ def describe_proxy(proxy: Any) -> tuple[str, str, dict[str, Any]]:
     elif isinstance(proxy, tuple):
         state["items"] = list(tuple.__iter__(proxy))
     # In an order of our own: that of the attributes depends on who made the proxy.
-    return kind.__name__, name, {key: state[key] for key in sorted(state, key=_place_in_state)}
+    ordered = {key: state.pop(key) for key in _FIRST_IN_STATE if key in state}
+    ordered.update(sorted(state.items()) if len(state) > 1 else state)
+    return kind.__name__, name, ordered
+
+
+def _forget_what_follows(state: dict[str, Any]) -> None:
+    """Take out of the state of a tensor what follows from its shape and its type."""
+    if "_shape" not in state:
+        return
+    shape = state["_shape"]
+    if state.get("_ndim") == len(shape):
+        del state["_ndim"]
+    count = state.get("_numel")
+    if callable(count) or (all(type(size) is int for size in shape) and count == math.prod(shape)):
+        state.pop("_numel", None)
+    if state.get("_true_dtype") is state.get("_dtype"):
+        state.pop("_true_dtype", None)
 
 
 _FIRST_IN_STATE = ("value", "python_type", "_shape", "_device", "_dtype")
-
-
-def _place_in_state(attribute: str) -> tuple[int, str]:
-    is_first = attribute in _FIRST_IN_STATE
-    return _FIRST_IN_STATE.index(attribute) if is_first else len(_FIRST_IN_STATE), attribute
 
 
 class _Details:

@@ -60,7 +60,5 @@ def tensor_defaults(kind: type) -> dict[str, Any]:
     if issubclass(kind, (proxies.TensorProxy, proxies.FutureTensorProxy)):
         usual["_requires_grad"] = False
     if issubclass(kind, proxies.TensorProxy):
-        usual.update(
-            _grad=None, _distparallel_type=proxies.DistParallelType.NONE, _thunder_fsdp_padding_size=None
-        )
+        usual.update(_grad=None, _distparallel_type=proxies.DistParallelType.NONE, _thunder_fsdp_padding_size=None)
     return usual

@@ -9,8 +9,9 @@ from __future__ import annotations
 import collections
 import dataclasses
 import functools
-import operator
+import math
 import sys
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -56,89 +57,118 @@ def restore(word: str, arguments: tuple[Any, ...]) -> Any:
         raise TraceFileError(message) from error
 
 
+def _expect(value: Any, kinds: Any, what: str) -> Any:
+    """What was looked up, if it is what it has to be."""
+    if not isinstance(value, kinds):
+        message = f"there is no {what}"
+        raise TraceFileError(message, hint=_versions_hint())
+    return value
+
+
+def _find_type(module: str, name: str) -> Any:
+    if (module, name) == ("builtins", "NoneType"):
+        return type(None)
+    found = attribute_of(module, name) if is_open_module(module) else None
+    return _expect(found, type, f"class {module}.{name} that a file may name")
+
+
+def _find_symbol(module: str, name: str) -> Any:
+    found = attribute_of(module, name) if is_open_module(module) else None
+    return _expect(found, _thunder.modules().symbol.Symbol, f"symbol {name} in {module}")
+
+
+def _find_executor(name: str) -> Any:
+    extend = _thunder.modules().extend
+    return _expect(extend.get_executor(name), extend.Executor, f"executor {name}")
+
+
+def _find_operation(executor: str, name: str) -> Any:
+    found = _find_executor(executor).opmap.get(name)
+    return _expect(found, _thunder.modules().symbol.Symbol, f"operation {name} of the executor {executor}")
+
+
+def _find_implementation(executor: str, implemented: Any) -> Any:
+    info = _find_executor(executor).implmap.get(implemented)
+    found = None if info is None else info.symbol
+    what = f"implementation of {implemented} by the executor {executor}"
+    return _expect(found, _thunder.modules().symbol.Symbol, what)
+
+
+def _make_fusion(executor: str, name: str) -> Any:
+    symbol = _thunder.modules().symbol.Symbol
+    return symbol(checked_name(name), meta=None, is_fusion=True, executor=_find_executor(executor))
+
+
+def _make_signature(state: dict[str, Any]) -> Any:
+    names = [state["name"], *(name for name, _ in state["args"]), *state["kwargs"]]
+    for name in (*names, *(state[kind][0] for kind in ("varargs", "varkwargs") if state[kind] is not None)):
+        checked_name(name)
+    signature = _thunder.modules().codeutils.SigInfo(state["name"])
+    for name in vars(signature):
+        if name != "unwrapped_fn":
+            setattr(signature, name, state[name])
+    return signature
+
+
+def _make_provenance(text: str) -> Any:
+    if len(text.splitlines()) > 1:
+        # Thunder prints it as a comment in the code of the trace.
+        message = "the provenance of a trace is one line"
+        raise TraceFileError(message)
+    return _thunder.modules().trace.TraceProvenance(text)
+
+
+def _make_dataclass(module: str, name: str, fields: dict[str, Any]) -> Any:
+    kind = _find_type(module, name)
+    if not dataclasses.is_dataclass(kind) or {field.name for field in dataclasses.fields(kind)} != set(fields):
+        message = f"{module}.{name} is no dataclass with the fields {', '.join(map(str, fields))}"
+        raise TraceFileError(message, hint=_versions_hint())
+    # Not through the initializer, which may do anything.
+    made: Any = object.__new__(kind)  # type: ignore[arg-type]
+    for field, value in fields.items():
+        object.__setattr__(made, field, value)
+    return made
+
+
+def _make_named_tuple(module: str, name: str, *items: Any) -> Any:
+    kind = _find_type(module, name)
+    if not issubclass(kind, tuple) or len(getattr(kind, "_fields", ())) != len(items):
+        message = f"{module}.{name} is no tuple of {len(items)} named fields"
+        raise TraceFileError(message, hint=_versions_hint())
+    return tuple.__new__(kind, items)
+
+
+def _find_tag(module: str, name: str, tag: str) -> Any:
+    found = vars(_find_type(module, name)).get(tag)
+    return _expect(found, _thunder.modules().baseutils.TagBase, f"tag {name}.{tag}")
+
+
+def _find_enum(module: str, name: str, member: str) -> Any:
+    kind = _find_type(module, name)
+    return _expect(kind, type(_thunder.modules().enum.Enum), f"enumeration {name}")[member]
+
+
+def _find_dtype(name: str) -> Any:
+    return _expect(attribute_of("thunder.core.dtypes", name), _thunder.modules().dtypes.dtype, f"dtype {name}")
+
+
+def _find_in_torch(name: str) -> Any:
+    torch = sys.modules["torch"]
+    return _expect(attribute_of("torch", name), (torch.dtype, torch.layout, torch.memory_format), f"torch.{name}")
+
+
+_KINDS_OF_SYMBOLS: dict[str, Callable[..., Any]] = {
+    "symbol": _find_symbol,
+    "operation": _find_operation,
+    "implementation": _find_implementation,
+    "fusion": _make_fusion,
+}
+
+
 @functools.cache
-def _makers() -> dict[str, Any]:
+def _makers() -> dict[str, Callable[..., Any]]:
+    """What makes the object of each word. Nothing that is not here can be made."""
     thunder, torch = _thunder.modules(), sys.modules["torch"]
-    of_torch = (torch.dtype, torch.layout, torch.memory_format)
-
-    def expect(value: Any, kinds: type | tuple[type, ...], what: str) -> Any:
-        if not isinstance(value, kinds):
-            message = f"there is no {what}"
-            raise TraceFileError(message, hint=_versions_hint())
-        return value
-
-    def find_type(module: str, name: str) -> Any:
-        if (module, name) == ("builtins", "NoneType"):
-            return type(None)
-        found = attribute_of(module, name) if is_open_module(module) else None
-        return expect(found, type, f"class {module}.{name} that a file may name")
-
-    def find_symbol(module: str, name: str) -> Any:
-        found = attribute_of(module, name) if is_open_module(module) else None
-        return expect(found, thunder.symbol.Symbol, f"symbol {name} in {module}")
-
-    def find_executor(name: str) -> Any:
-        return expect(thunder.extend.get_executor(name), thunder.extend.Executor, f"executor {name}")
-
-    def find_operation(executor: str, name: str) -> Any:
-        found = find_executor(executor).opmap.get(name)
-        return expect(found, thunder.symbol.Symbol, f"operation {name} of the executor {executor}")
-
-    def find_implementation(executor: str, implemented: Any) -> Any:
-        info = find_executor(executor).implmap.get(implemented)
-        found = None if info is None else info.symbol
-        return expect(found, thunder.symbol.Symbol, f"implementation of {implemented} by the executor {executor}")
-
-    def make_fusion(executor: str, name: str) -> Any:
-        return thunder.symbol.Symbol(checked_name(name), meta=None, is_fusion=True, executor=find_executor(executor))
-
-    def make_signature(state: dict[str, Any]) -> Any:
-        names = [state["name"], *(name for name, _ in state["args"]), *state["kwargs"]]
-        for name in (*names, *(state[kind][0] for kind in ("varargs", "varkwargs") if state[kind] is not None)):
-            checked_name(name)
-        signature = thunder.codeutils.SigInfo(state["name"])
-        for name in vars(signature):
-            if name != "unwrapped_fn":
-                setattr(signature, name, state[name])
-        return signature
-
-    def make_provenance(text: str) -> Any:
-        if len(text.splitlines()) > 1:
-            # Thunder prints it as a comment in the code of the trace.
-            message = "the provenance of a trace is one line"
-            raise TraceFileError(message)
-        return thunder.trace.TraceProvenance(text)
-
-    def make_dataclass(module: str, name: str, fields: dict[str, Any]) -> Any:
-        kind = find_type(module, name)
-        if not dataclasses.is_dataclass(kind) or {field.name for field in dataclasses.fields(kind)} != set(fields):
-            message = f"{module}.{name} is no dataclass with the fields {', '.join(map(str, fields))}"
-            raise TraceFileError(message, hint=_versions_hint())
-        # Not through the initializer, which may do anything.
-        made = object.__new__(kind)
-        for field, value in fields.items():
-            object.__setattr__(made, field, value)
-        return made
-
-    def make_named_tuple(module: str, name: str, *items: Any) -> Any:
-        kind = expect(find_type(module, name), type, f"class {name}")
-        if not issubclass(kind, tuple) or len(getattr(kind, "_fields", ())) != len(items):
-            message = f"{module}.{name} is no tuple of {len(items)} named fields"
-            raise TraceFileError(message, hint=_versions_hint())
-        return tuple.__new__(kind, items)
-
-    def find_tag(module: str, name: str, tag: str) -> Any:
-        return expect(attribute_in(find_type(module, name), tag), thunder.baseutils.TagBase, f"tag {name}.{tag}")
-
-    def find_enum(module: str, name: str, member: str) -> Any:
-        kind = find_type(module, name)
-        return expect(kind, type(thunder.enum.Enum), f"enumeration {name}")[member]
-
-    def find_dtype(name: str) -> Any:
-        return expect(attribute_of("thunder.core.dtypes", name), thunder.dtypes.dtype, f"dtype {name}")
-
-    kinds_of_symbols = {"symbol": find_symbol, "operation": find_operation}
-    kinds_of_symbols |= {"implementation": find_implementation, "fusion": make_fusion}
     return {
         "complex": complex,
         "slice": slice,
@@ -148,22 +178,22 @@ def _makers() -> dict[str, Any]:
         "OrderedDict": lambda *parts: collections.OrderedDict(zip(parts[::2], parts[1::2], strict=True)),
         "range": range,
         "torch.Size": lambda *sizes: torch.Size(sizes),
-        "torch": lambda name: expect(attribute_of("torch", name), of_torch, f"torch.{name}"),
+        "torch": _find_in_torch,
         "element count": lambda shape, _: _thunder.element_count(shape),
         "torch.device": torch.device,
         "device": thunder.devices.to_device,
-        "dtype": find_dtype,
-        "dataclass": make_dataclass,
-        "named tuple": make_named_tuple,
-        "tag": find_tag,
-        "enum": find_enum,
-        "type": find_type,
-        "executor": find_executor,
+        "dtype": _find_dtype,
+        "dataclass": _make_dataclass,
+        "named tuple": _make_named_tuple,
+        "tag": _find_tag,
+        "enum": _find_enum,
+        "type": _find_type,
+        "executor": _find_executor,
         "positions": thunder.codeutils.Positions,
-        "signature": make_signature,
-        "provenance": make_provenance,
-        "symbol of": lambda kind, *place: kinds_of_symbols[kind](*place),
-        **kinds_of_symbols,
+        "signature": _make_signature,
+        "provenance": _make_provenance,
+        "symbol of": lambda kind, *place: _KINDS_OF_SYMBOLS[kind](*place),
+        **_KINDS_OF_SYMBOLS,
     }
 
 
@@ -183,11 +213,6 @@ def checked_name(name: Any) -> str:
         return name
     message = f"{name!r:.80} is no name"
     raise TraceFileError(message)
-
-
-def attribute_in(kind: type, name: str) -> Any:
-    """An attribute that a class itself has."""
-    return vars(kind).get(name)
 
 
 def _versions_hint() -> str:
@@ -239,7 +264,7 @@ def restore_proxy(kind: str, name: Any, state: dict[str, Any]) -> Any:
         attributes.setdefault("_true_dtype", attributes.get("_dtype"))
         if "_numel" not in attributes:
             attributes["_numel"] = (
-                functools.reduce(operator.mul, shape, 1)
+                math.prod(shape)
                 if all(type(size) is int for size in shape)
                 # As thunder has it under symbolic values: computed when it is asked for.
                 else _thunder.element_count(shape)
