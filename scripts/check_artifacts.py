@@ -26,6 +26,7 @@ IN_THE_SDIST = (
     "pyproject.toml",
     "python/shapetrace_rs/py.typed",
     "rust/shapetrace-core/src/lib.rs",
+    "rust/shapetrace-format/src/lib.rs",
     "rust/shapetrace-python/build.rs",
 )
 NEVER = ("__pycache__", "_cache", ".proptest-regressions", "target/")

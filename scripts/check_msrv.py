@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-SHIPPED = {"shapetrace-core", "shapetrace-python"}
+SHIPPED = {"shapetrace-core", "shapetrace-format", "shapetrace-python"}
 
 
 def main() -> int:

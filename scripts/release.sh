@@ -34,7 +34,9 @@ done
 
 say "Checking the version"
 version="$(sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' Cargo.toml)"
-grep -q "^shapetrace-core = .*version = \"$version\"" Cargo.toml || fail "Cargo.toml names another version of the core"
+for crate in shapetrace-core shapetrace-format; do
+    grep -q "^$crate = .*version = \"$version\"" Cargo.toml || fail "Cargo.toml names another version of $crate"
+done
 heading="$(grep -m1 "^## $version" CHANGELOG.md)" || fail "CHANGELOG.md has no section for $version"
 if ! $draft; then
     [[ "$heading" != *unreleased* ]] || fail "CHANGELOG.md calls $version unreleased: write the date, or use --draft"
@@ -76,9 +78,10 @@ maturin sdist --out "$out"
 say "Building the wheels: ${interpreters[*]}"
 maturin build --release --locked --zig --compatibility "$PLATFORM" --target x86_64-unknown-linux-gnu \
     --interpreter "${interpreters[@]}" --out "$out"
-say "Packaging the core as a crate"
-env -u RUSTFLAGS cargo package --quiet --locked --package shapetrace-core $($draft && echo --allow-dirty --no-verify)
-cp "$CARGO_TARGET_DIR/package/shapetrace-core-$version.crate" "$out"
+say "Packaging the core and the format of files as crates"
+env -u RUSTFLAGS cargo package --quiet --locked --package shapetrace-core --package shapetrace-format \
+    $($draft && echo --allow-dirty --no-verify)
+cp "$CARGO_TARGET_DIR"/package/shapetrace-{core,format}-"$version".crate "$out"
 
 say "Checking the files"
 twine check --strict "$out"/*.whl "$out"/*.tar.gz

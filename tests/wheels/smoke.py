@@ -17,6 +17,15 @@ from importlib import metadata, util
 from pathlib import Path
 
 SCRIPT = "import sys\nprint('script', sys.argv[1:], __name__)\n"
+TRACE = """\
+trace(%x) {
+  %y = ltorch.f(%x) {
+    %dead = prims.sin(%x)
+    %y = prims.cos(%x)
+  }
+  return %y
+}
+"""
 COMPILING_SCRIPT = """\
 import torch, thunder
 
@@ -36,9 +45,9 @@ def check(what: str, holds: object) -> None:
         sys.exit(1)
 
 
-def command(*words: str, path: str = "") -> subprocess.CompletedProcess[str]:
-    """The answer of `python -m shapetrace_rs`, with one more folder to import from."""
-    environment = os.environ | {"PYTHONPATH": path, "PYTHONWARNINGS": "ignore"}
+def command(*words: str) -> subprocess.CompletedProcess[str]:
+    """The answer of `python -m shapetrace_rs`."""
+    environment = os.environ | {"PYTHONWARNINGS": "ignore"}
     return subprocess.run(
         [sys.executable, "-m", "shapetrace_rs", *words],
         env=environment,
@@ -73,16 +82,8 @@ def installed_right() -> None:
 
 def without_thunder(directory: Path) -> None:
     """Check the package in an environment of its own."""
-    import stand_ins
-
-    if not stand_ins.missing():
+    if all(util.find_spec(name) is not None for name in ("thunder", "torch")):
         sys.exit("thunder and torch are installed here; use --thunder")
-    done = command("version")
-    check("without thunder, one sentence says what to install", "pip install 'lightning-thunder" in done.stderr)
-    check("and it is an error", done.returncode == 1)
-
-    stand_ins.write_to(directory)
-    sys.path.append(str(directory))
     import shapetrace_rs
     from shapetrace_rs import _core
 
@@ -93,16 +94,36 @@ def without_thunder(directory: Path) -> None:
     check("the native part answers", _core.passes() and _core.__version__ == shapetrace_rs.__version__)
     check("options are checked", shapetrace_rs.OptimizeOptions(level="compat").level == "compat")
     check("counters begin at nothing", shapetrace_rs.counters().calls == 0)
-    done = command("version", path=str(directory))
+    try:
+        shapetrace_rs.install()
+    except shapetrace_rs.UnsupportedVersionError as error:
+        check("without thunder, install() says what to install", "pip install 'lightning-thunder" in str(error))
+    else:
+        check("without thunder, install() is an error", False)
+    done = command("version")
     check("command line: version", f"shapetrace-rs {shapetrace_rs.__version__}" in done.stdout)
-    done = command("run", "--help", path=str(directory))
+    done = command("run", "--help")
     check("command line: help", done.returncode == 0 and "--keep-random" in done.stdout)
     (directory / "script.py").write_text(SCRIPT, encoding="utf-8")
-    done = command("run", str(directory / "script.py"), "--level", path=str(directory))
+    done = command("run", str(directory / "script.py"), "--level")
     check("command line: a script that needs no thunder runs", done.stdout == "script ['--level'] __main__\n")
+    files_without_thunder(directory)
     entry = Path(sys.executable).with_name("shapetrace")
     done = subprocess.run([entry, "--version"], capture_output=True, text=True, check=False)
-    check("the command `shapetrace` is there", entry.exists() and "shapetrace_rs" in done.stdout + done.stderr)
+    check("the command `shapetrace` is there", "shapetrace-rs" in done.stdout)
+
+
+def files_without_thunder(directory: Path) -> None:
+    """Check the commands on trace files, which need neither thunder nor torch."""
+    before, after = str(directory / "before.txt"), str(directory / "after.trace")
+    Path(before).write_text(TRACE, encoding="utf-8")
+    done = command("opt", before, "-o", after)
+    check("command line: opt", done.returncode == 0 and "2 ops -> 2, inside other ops 2 -> 1" in done.stderr)
+    check("command line: stat", '"inside": 1' in command("stat", "--json", after).stdout)
+    check("command line: show", "%dead" not in command("show", after).stdout)
+    check("command line: verify", command("verify", after).returncode == 0)
+    done = command("diff", before, after)
+    check("command line: diff", done.returncode == 1 and "-    %dead = prims.sin(%x)" in done.stdout)
 
 
 def with_thunder(directory: Path) -> None:
@@ -147,6 +168,9 @@ def with_thunder(directory: Path) -> None:
     page = directory / "report.html"
     done = command("explain", "--output", str(page), str(directory / "script.py"))
     check("command line: explain writes a report", done.returncode == 0 and "<html" in page.read_text(encoding="utf-8"))
+    trace, kept = thunder.last_traces(compiled)[-1], directory / "last.trace"
+    shapetrace_rs.save(trace, kept)
+    check("a trace comes back from a file", str(shapetrace_rs.load(kept)) == str(trace))
     done = command("version")
     check("command line: version", "lightning-thunder 0" in done.stdout)
 
