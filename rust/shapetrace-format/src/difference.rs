@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 
 use shapetrace_core::entity::Entity;
 use shapetrace_core::ir::{Program, Scope};
-use shapetrace_core::text::op_lines;
+use shapetrace_core::text::{op_lines_within, MAX_SOURCE_BYTES};
 use similar::{Algorithm, ChangeTag, TextDiff};
 
 use crate::text::print_host;
-use crate::TraceFile;
+use crate::{FormatError, TraceFile};
 
 /// After this time an exact comparison gives way to a rougher one, which is still a true one.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -38,7 +38,15 @@ pub struct Difference {
 /// those that differ. An op is compared by its line: its symbol, the names that it reads and
 /// writes, and the numbers in the shapes of what it makes. Time is near to linear where traces are
 /// alike, and bounded in any case.
-pub fn difference(a: &TraceFile, b: &TraceFile, names: (&str, &str), context: usize) -> Difference {
+///
+/// # Errors
+/// [`FormatError::TooLarge`] if the lines of a file have more bytes than a text may have.
+pub fn difference(
+    a: &TraceFile,
+    b: &TraceFile,
+    names: (&str, &str),
+    context: usize,
+) -> Result<Difference, FormatError> {
     difference_within(a, b, names, context, PATIENCE)
 }
 
@@ -48,14 +56,28 @@ fn difference_within(
     names: (&str, &str),
     context: usize,
     patience: Duration,
-) -> Difference {
-    let programs = compare(&lines(&a.program), &lines(&b.program), names, context, patience);
+) -> Result<Difference, FormatError> {
+    let programs = compare(&lines(&a.program)?, &lines(&b.program)?, names, context, patience);
     if !programs.unified.is_empty() {
-        return programs;
+        return Ok(programs);
     }
-    let host = |file: &TraceFile| file.host.as_ref().map(|host| print_host(&file.program, host)).unwrap_or_default();
-    let hosts = compare(&host(a), &host(b), names, context, patience);
-    Difference { host_only: !hosts.unified.is_empty(), ..hosts }
+    let host = |file: &TraceFile| {
+        let text = file.host.as_ref().map(|host| print_host(&file.program, host, MAX_SOURCE_BYTES));
+        within_limit(text.unwrap_or_default())
+    };
+    let hosts = compare(&host(a)?, &host(b)?, names, context, patience);
+    Ok(Difference { host_only: !hosts.unified.is_empty(), ..hosts })
+}
+
+fn within_limit(text: String) -> Result<String, FormatError> {
+    if text.len() > MAX_SOURCE_BYTES {
+        return Err(too_large());
+    }
+    Ok(text)
+}
+
+fn too_large() -> FormatError {
+    FormatError::TooLarge { what: "bytes of text", limit: MAX_SOURCE_BYTES as u64 }
 }
 
 fn compare(a: &str, b: &str, names: (&str, &str), context: usize, patience: Duration) -> Difference {
@@ -76,13 +98,18 @@ fn compare(a: &str, b: &str, names: (&str, &str), context: usize, patience: Dura
 
 /// A line for each op, indented by its depth. What is said of a value where it is first mentioned
 /// is left out: it would move whenever an op goes.
-fn lines(program: &Program) -> String {
-    let op_lines = op_lines(program);
-    let mut text = String::new();
-    let names = |values: &[shapetrace_core::ir::Value]| {
-        values.iter().map(|&value| format!("%{}", program.value_name(value))).collect::<Vec<_>>().join(", ")
-    };
-    let _ = writeln!(text, "trace({}) keep({})", names(program.inputs()), names(program.outputs()));
+fn lines(program: &Program) -> Result<String, FormatError> {
+    let op_lines = op_lines_within(program, MAX_SOURCE_BYTES).ok_or_else(too_large)?;
+    let mut text = String::from("trace(");
+    for (end, values) in [(") keep(", program.inputs()), (")\n", program.outputs())] {
+        for (index, &value) in values.iter().enumerate() {
+            if text.len() > MAX_SOURCE_BYTES {
+                return Err(too_large());
+            }
+            let _ = write!(text, "{}%{}", if index > 0 { ", " } else { "" }, program.value_name(value));
+        }
+        text.push_str(end);
+    }
     let mut open = vec![program.scope_range(Scope::TOP)];
     while let Some(range) = open.last_mut() {
         let next = range.next();
@@ -98,7 +125,7 @@ fn lines(program: &Program) -> String {
             open.push(program.scope_range(inside));
         }
     }
-    text
+    Ok(text)
 }
 
 #[cfg(test)]
@@ -121,14 +148,14 @@ mod tests {
 
     #[test]
     fn equal_traces_do_not_differ() {
-        let found = difference(&file(BEFORE), &file(BEFORE), ("a", "b"), 3);
+        let found = difference(&file(BEFORE), &file(BEFORE), ("a", "b"), 3).expect("small files");
         assert_eq!((found.unified.as_str(), found.removed, found.added, found.common), ("", 0, 0, 0));
     }
 
     #[test]
     fn an_op_that_went_is_one_line() {
         let after = BEFORE.replace("    %n = prims.sin(%x)\n", "");
-        let found = difference(&file(BEFORE), &file(&after), ("a", "b"), 1);
+        let found = difference(&file(BEFORE), &file(&after), ("a", "b"), 1).expect("small files");
         let expected = "--- a
 +++ b
 @@ -2,3 +2,2 @@
@@ -144,7 +171,7 @@ mod tests {
     fn what_was_known_of_a_value_does_not_move() {
         let before = file("trace(%x) {\n  %i: int = 4 = prims.numel(%x)\n  %y = prims.full(%i)\n  return %y\n}\n");
         let after = file("trace(%x) {\n  %y = prims.full(%i: int = 4)\n  return %y\n}\n");
-        let found = difference(&before, &after, ("a", "b"), 0);
+        let found = difference(&before, &after, ("a", "b"), 0).expect("small files");
         assert_eq!((found.removed, found.added), (1, 0), "{}", found.unified);
     }
 
@@ -158,7 +185,7 @@ mod tests {
             source + "  return %x\n}\n"
         };
         let (a, b) = (file(&source("a")), file(&source("b")));
-        let found = difference_within(&a, &b, ("a", "b"), 3, Duration::from_millis(100));
+        let found = difference_within(&a, &b, ("a", "b"), 3, Duration::from_millis(100)).expect("small files");
         assert_eq!((found.removed, found.added, found.common), (20_000, 20_000, 2));
     }
 }
