@@ -16,7 +16,7 @@ from thunder.core.proxies import TensorProxy
 from thunder.core.trace import TraceCtx, tracectx
 
 import shapetrace_rs
-from shapetrace_rs import TraceFileError, files
+from shapetrace_rs import TraceFileError, _core, files
 
 
 def last_traces(compiled) -> list:
@@ -295,3 +295,13 @@ def test_saving_replaces_a_file_all_at_once(tmp_path, monkeypatch):
         shapetrace_rs.save(small_trace(prims.cos), path)
     assert path.read_bytes() == before
     assert [entry.name for entry in tmp_path.iterdir()] == ["a.trace"]
+
+
+def test_findings_about_one_long_op_do_not_repeat_it_in_full():
+    """A fault for each operand, each with the line of the op: the lines are cut."""
+    operands = ", ".join(f"%value_with_a_long_name_{index}" for index in range(2_000))
+    file = _core.TraceFile.read(f"trace() {{\n  %r = f.g({operands})\n  return %r\n}}\n".encode())
+    findings = file.verify()
+    assert len(findings) == 2_000
+    assert {len(finding[2]) for finding in findings} == {1_004}
+    assert {finding[3] for finding in findings} == {f"value_with_a_long_name_{index}" for index in range(2_000)}
