@@ -3,6 +3,7 @@
 
     scripts/mutants.py                       all faults of conformance/mutants.toml
     scripts/mutants.py effects stock-suite   those whose name or kind has one of these words in it
+    scripts/mutants.py core                  those that cargo's tests of the core should find; so with a file of tests
     scripts/mutants.py --list                what there is
     scripts/mutants.py --sound               first see whether the tests pass without a fault
 
@@ -71,7 +72,7 @@ def main() -> int:
         The exit code.
     """
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("words", nargs="*", help="only faults whose name or kind has one of these in it")
+    parser.add_argument("words", nargs="*", help="only faults whose name, kind or tests have one of these")
     parser.add_argument("--list", action="store_true", help="print the faults, and do nothing")
     parser.add_argument("--sound", action="store_true", help="first run the tests on the sources as they are")
     parser.add_argument("--work", type=Path, default=ROOT / "target" / "mutants", help="where the copy goes")
@@ -113,7 +114,7 @@ def main() -> int:
 
 def chosen(mutant: Mutant, words: list[str]) -> bool:
     """Whether a fault is asked for."""
-    return not words or any(word in mutant.name or word == mutant.like for word in words)
+    return not words or any(word in mutant.name or word == mutant.like or word in mutant.tests for word in words)
 
 
 class Workshop:

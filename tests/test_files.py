@@ -22,7 +22,7 @@ from thunder.core.trace import TraceCtx, tracectx
 
 import programs
 import shapetrace_rs
-from shapetrace_rs import TraceFileError, files
+from shapetrace_rs import TraceFileError, _core, files
 from trace_strategies import Pack, traces
 from trace_tools import LEVELS, examples, walk
 from trace_tools import text as text_of
@@ -453,3 +453,13 @@ def test_a_fusion_of_another_executor_is_refused_by_its_name():
         assert "before the fusion pass" in caught.value.hint
     finally:
         thunder.extend.deregister_executor(executor)
+
+
+def test_findings_about_one_long_op_do_not_repeat_it_in_full():
+    """A fault for each operand, each with the line of the op: the lines are cut."""
+    operands = ", ".join(f"%value_with_a_long_name_{index}" for index in range(2_000))
+    file = _core.TraceFile.read(f"trace() {{\n  %r = f.g({operands})\n  return %r\n}}\n".encode())
+    findings = file.verify()
+    assert len(findings) == 2_000
+    assert {len(finding[2]) for finding in findings} == {1_004}
+    assert {finding[3] for finding in findings} == {f"value_with_a_long_name_{index}" for index in range(2_000)}

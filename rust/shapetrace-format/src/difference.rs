@@ -4,12 +4,12 @@ use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
 use shapetrace_core::entity::Entity;
-use shapetrace_core::ir::{Op, Program, Scope, Value};
-use shapetrace_core::text::op_line;
+use shapetrace_core::ir::{Op, Program, Scope};
+use shapetrace_core::text::{op_line, MAX_SOURCE_BYTES};
 use similar::{Algorithm, ChangeTag, TextDiff};
 
 use crate::text::print_host;
-use crate::TraceFile;
+use crate::{FormatError, TraceFile};
 
 /// After this time an exact comparison gives way to a rougher one, which is still a true one.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -39,7 +39,16 @@ pub struct Difference {
 /// those that differ. An op is compared by its line: its symbol and the names that it reads and
 /// writes. Time is near to linear where traces are
 /// alike, and bounded in any case.
-pub fn difference(a: &TraceFile, b: &TraceFile, names: (&str, &str), context: usize, host: bool) -> Difference {
+///
+/// # Errors
+/// [`FormatError::TooLarge`] if the lines of a file have more bytes than a text may have.
+pub fn difference(
+    a: &TraceFile,
+    b: &TraceFile,
+    names: (&str, &str),
+    context: usize,
+    host: bool,
+) -> Result<Difference, FormatError> {
     difference_within(a, b, names, context, host, PATIENCE)
 }
 
@@ -50,14 +59,28 @@ fn difference_within(
     context: usize,
     host: bool,
     patience: Duration,
-) -> Difference {
-    let programs = compare(&lines(&a.program), &lines(&b.program), names, context, patience);
+) -> Result<Difference, FormatError> {
+    let programs = compare(&lines(&a.program)?, &lines(&b.program)?, names, context, patience);
     if !host || !programs.unified.is_empty() {
-        return programs;
+        return Ok(programs);
     }
-    let host = |file: &TraceFile| file.host.as_ref().map(|host| print_host(&file.program, host)).unwrap_or_default();
-    let hosts = compare(&host(a), &host(b), names, context, patience);
-    Difference { host_only: !hosts.unified.is_empty(), ..hosts }
+    let host = |file: &TraceFile| {
+        let text = file.host.as_ref().map(|host| print_host(&file.program, host, MAX_SOURCE_BYTES));
+        within_limit(text.unwrap_or_default())
+    };
+    let hosts = compare(&host(a)?, &host(b)?, names, context, patience);
+    Ok(Difference { host_only: !hosts.unified.is_empty(), ..hosts })
+}
+
+fn within_limit(text: String) -> Result<String, FormatError> {
+    if text.len() > MAX_SOURCE_BYTES {
+        return Err(too_large());
+    }
+    Ok(text)
+}
+
+fn too_large() -> FormatError {
+    FormatError::TooLarge { what: "bytes of text", limit: MAX_SOURCE_BYTES as u64 }
 }
 
 fn compare(a: &str, b: &str, names: (&str, &str), context: usize, patience: Duration) -> Difference {
@@ -79,12 +102,17 @@ fn compare(a: &str, b: &str, names: (&str, &str), context: usize, patience: Dura
 /// A line for each op, indented by its depth. What is said of a value where it is first mentioned
 /// is left out: it would move whenever an op goes. So are numbers in shapes: an op that goes may
 /// take the last mention of a number with it.
-fn lines(program: &Program) -> String {
-    let mut text = String::new();
-    let names = |values: &[Value]| {
-        values.iter().map(|&value| format!("%{}", program.value_name(value))).collect::<Vec<_>>().join(", ")
-    };
-    let _ = writeln!(text, "trace({}) keep({})", names(program.inputs()), names(program.outputs()));
+fn lines(program: &Program) -> Result<String, FormatError> {
+    let mut text = String::from("trace(");
+    for (end, values) in [(") keep(", program.inputs()), (")\n", program.outputs())] {
+        for (index, &value) in values.iter().enumerate() {
+            if text.len() > MAX_SOURCE_BYTES {
+                return Err(too_large());
+            }
+            let _ = write!(text, "{}%{}", if index > 0 { ", " } else { "" }, program.value_name(value));
+        }
+        text.push_str(end);
+    }
     let mut open = vec![program.scope_range(Scope::TOP)];
     while let Some(range) = open.last_mut() {
         let next = range.next();
@@ -97,11 +125,14 @@ fn lines(program: &Program) -> String {
         let op = Op::from_index(index);
         text.push_str(&op_line(program, op));
         text.push('\n');
+        if text.len() > MAX_SOURCE_BYTES {
+            return Err(too_large());
+        }
         if let Some(inside) = program.op_scope(op) {
             open.push(program.scope_range(inside));
         }
     }
-    text
+    Ok(text)
 }
 
 #[cfg(test)]
@@ -124,14 +155,14 @@ mod tests {
 
     #[test]
     fn equal_traces_do_not_differ() {
-        let found = difference(&file(BEFORE), &file(BEFORE), ("a", "b"), 3, true);
+        let found = difference(&file(BEFORE), &file(BEFORE), ("a", "b"), 3, true).expect("small files");
         assert_eq!((found.unified.as_str(), found.removed, found.added, found.common), ("", 0, 0, 0));
     }
 
     #[test]
     fn an_op_that_went_is_one_line() {
         let after = BEFORE.replace("    %n = prims.sin(%x)\n", "");
-        let found = difference(&file(BEFORE), &file(&after), ("a", "b"), 1, true);
+        let found = difference(&file(BEFORE), &file(&after), ("a", "b"), 1, true).expect("small files");
         let expected = "--- a
 +++ b
 @@ -2,3 +2,2 @@
@@ -147,7 +178,7 @@ mod tests {
     fn what_was_known_of_a_value_does_not_move() {
         let before = file("trace(%x) {\n  %i: int = 4 = prims.numel(%x)\n  %y = prims.full(%i)\n  return %y\n}\n");
         let after = file("trace(%x) {\n  %y = prims.full(%i: int = 4)\n  return %y\n}\n");
-        let found = difference(&before, &after, ("a", "b"), 0, true);
+        let found = difference(&before, &after, ("a", "b"), 0, true).expect("small files");
         assert_eq!((found.removed, found.added), (1, 0), "{}", found.unified);
     }
 
@@ -161,7 +192,7 @@ mod tests {
             source + "  return %x\n}\n"
         };
         let (a, b) = (file(&source("a")), file(&source("b")));
-        let found = difference_within(&a, &b, ("a", "b"), 3, true, Duration::from_millis(100));
+        let found = difference_within(&a, &b, ("a", "b"), 3, true, Duration::from_millis(100)).expect("small files");
         assert_eq!((found.removed, found.added, found.common), (20_000, 20_000, 2));
     }
 }

@@ -7,7 +7,7 @@ use pyo3::types::{IntoPyDict, PyBytes, PyDict};
 use shapetrace_core::entity::Entity;
 use shapetrace_core::ir::{Op, OpStatus, Scope, SymbolFlags};
 use shapetrace_core::passes::{Context, Level, Options};
-use shapetrace_core::text::op_lines;
+use shapetrace_core::text::{op_lines_within, print_within};
 use shapetrace_core::verifier::{verify_form, Form};
 use shapetrace_format::binary::{self, Limits};
 use shapetrace_format::difference::{difference, Difference};
@@ -16,6 +16,9 @@ use shapetrace_format::{optimize, text, FormatError, HostData, Node, NodeId, Tra
 
 use crate::decode::{decode, Restored, Restorer};
 use crate::optimizer::panic_message;
+
+/// So many characters of the line of an op go into what the verifier finds.
+const LONGEST_LINE: usize = 1_000;
 
 /// A `TraceFileError`.
 pub(crate) fn file_error(py: Python<'_>, message: &str) -> PyErr {
@@ -51,6 +54,18 @@ fn guarded<T: Send>(py: Python<'_>, run: impl FnOnce() -> Result<T, String> + Se
         Ok(Ok(answer)) => Ok(answer),
         Ok(Err(message)) => Err(file_error(py, &message)),
         Err(panic) => Err(internal_error(py, panic.as_ref())),
+    }
+}
+
+fn too_much_text() -> String {
+    format!("the text would have more than {} bytes", text::MAX_SOURCE_BYTES)
+}
+
+/// Cuts off what nobody reads of the line of an op.
+fn shorten(line: &mut String) {
+    if let Some((end, _)) = line.char_indices().nth(LONGEST_LINE) {
+        line.truncate(end);
+        line.push_str(" ...");
     }
 }
 
@@ -94,7 +109,8 @@ impl TraceFile {
     fn to_text(&self, py: Python<'_>, host: bool) -> PyResult<String> {
         guarded(py, || {
             if !host {
-                return Ok(shapetrace_core::text::print(&self.contents.program));
+                let text = print_within(&self.contents.program, text::MAX_SOURCE_BYTES);
+                return text.ok_or_else(too_much_text);
             }
             text::print_within(&self.contents, text::MAX_SOURCE_BYTES).map_err(|error| error.to_string())
         })
@@ -146,8 +162,9 @@ impl TraceFile {
             let contents =
                 optimize::optimize(&self.contents, &mut context, level, &options).map_err(|error| error.to_string())?;
             let sources = self.sources();
+            let lines = op_lines_within(program, text::MAX_SOURCE_BYTES).ok_or_else(too_much_text)?;
             let mut removals = Vec::new();
-            for (op, line) in program.ops().zip(op_lines(program)) {
+            for (op, line) in program.ops().zip(lines) {
                 if let OpStatus::Removed(reason) = context.edits().status(op) {
                     removals.push((line, reason.name(), sources.of(op)));
                 }
@@ -166,7 +183,10 @@ impl TraceFile {
             if errors.is_empty() {
                 return Ok(Vec::new());
             }
-            let (lines, sources) = (op_lines(program), self.sources());
+            let sources = self.sources();
+            let mut lines = op_lines_within(program, text::MAX_SOURCE_BYTES).ok_or_else(too_much_text)?;
+            // One op can have as many faults as operands, and each fault has its line.
+            lines.iter_mut().for_each(shorten);
             let line = |op: Op| lines[op.index()].clone();
             Ok(errors
                 .into_iter()
@@ -218,7 +238,9 @@ impl TraceFile {
         host: bool,
     ) -> PyResult<(String, String)> {
         let other = &other.get().contents;
-        let found = guarded(py, || Ok(difference(&self.contents, other, (name, other_name), context, host)))?;
+        let found = guarded(py, || {
+            difference(&self.contents, other, (name, other_name), context, host).map_err(|error| error.to_string())
+        })?;
         let what = if found.host_only { "the programs are the same; of thunder's data" } else { "of the program" };
         let Difference { removed, added, common, .. } = found;
         let summary = format!("{what}: {removed} lines in {name} only, {added} in {other_name} only, {common} in both");

@@ -42,4 +42,4 @@ mod printer;
 pub use defaults::{symbol_flags, OP_FLAG_WORDS, SYMBOL_FLAG_WORDS};
 pub use lexer::MAX_SOURCE_BYTES;
 pub use parser::{parse, parse_all, ParseError, ParseErrorKind, Parsed};
-pub use printer::{op_line, op_lines, print, print_edited};
+pub use printer::{op_line, op_lines, op_lines_within, print, print_edited, print_within};

@@ -16,12 +16,23 @@ const DEEPEST_INDENT: usize = 24;
 /// Up to this many result slots are searched one by one.
 const SCAN_LIMIT: usize = 16;
 
-/// The program in its canonical text form. Linear; no recursion.
+/// The program in its canonical text form. Linear but for the names of values, which are written
+/// wherever a value is mentioned, and for dimensions of tensors without a number; no recursion.
+///
+/// # Panics
+/// If memory is not enough: see [`print_within`].
 pub fn print(program: &Program) -> String {
-    let mut printer = Printer::new(program);
+    print_within(program, usize::MAX).expect("a text of any size is within the limit")
+}
+
+/// As [`print()`], for programs from elsewhere: a small one with long names, or with a number in a
+/// dimension far behind the others, can have a text that fits no memory. None if the text has more
+/// than `limit` bytes; it is given up early.
+pub fn print_within(program: &Program, limit: usize) -> Option<String> {
+    let mut printer = Printer::new(program, limit);
     printer.header();
     printer.body();
-    printer.text
+    (!printer.is_full()).then_some(printer.text)
 }
 
 /// The program as it is after an edit list is carried out: what was removed is gone, other names
@@ -38,6 +49,7 @@ pub fn op_line(program: &Program, op: Op) -> String {
     let mut printer = Printer {
         program,
         text: String::new(),
+        room: usize::MAX,
         names_only: true,
         seen: BitSet::default(),
         shaped: BitSet::default(),
@@ -49,12 +61,23 @@ pub fn op_line(program: &Program, op: Op) -> String {
 
 /// As [`op_line`] for all ops at once, by their index, and with the numbers in the shapes of
 /// the tensors that an op makes.
+///
+/// # Panics
+/// If memory is not enough: see [`op_lines_within`].
 pub fn op_lines(program: &Program) -> Vec<String> {
-    let mut printer = Printer::new(program);
+    op_lines_within(program, usize::MAX).expect("lines of any size are within the limit")
+}
+
+/// As [`op_lines`], for programs from elsewhere: none if the lines have more than `limit` bytes in
+/// all; they are given up early.
+pub fn op_lines_within(program: &Program, limit: usize) -> Option<Vec<String>> {
+    let mut printer = Printer::new(program, limit);
     printer.names_only = true;
     let line = |op| {
         printer.op(op);
-        std::mem::take(&mut printer.text)
+        let line = std::mem::take(&mut printer.text);
+        printer.room = printer.room.checked_sub(line.len())?;
+        Some(line)
     };
     program.ops().map(line).collect()
 }
@@ -62,6 +85,8 @@ pub fn op_lines(program: &Program) -> Vec<String> {
 struct Printer<'a> {
     program: &'a Program,
     text: String,
+    /// How long the text may become; it is given up soon after.
+    room: usize,
     /// Say nothing of values but their names.
     names_only: bool,
     seen: BitSet,
@@ -71,7 +96,7 @@ struct Printer<'a> {
 }
 
 impl<'a> Printer<'a> {
-    fn new(program: &'a Program) -> Self {
+    fn new(program: &'a Program, room: usize) -> Self {
         let (mut seen, mut shaped) = (BitSet::default(), BitSet::default());
         seen.reset(program.value_count());
         shaped.reset(program.value_count());
@@ -79,7 +104,11 @@ impl<'a> Printer<'a> {
             program.shape_mentions().iter().copied().filter(|m| program.value_kind(m.number).is_number()).collect();
         mentions.sort_unstable();
         mentions.dedup_by_key(|mention| (mention.tensor, mention.position));
-        Self { program, text: String::new(), names_only: false, seen, shaped, mentions }
+        Self { program, text: String::new(), room, names_only: false, seen, shaped, mentions }
+    }
+
+    fn is_full(&self) -> bool {
+        self.text.len() > self.room
     }
 
     fn header(&mut self) {
@@ -101,6 +130,9 @@ impl<'a> Printer<'a> {
         // Ranges of ops still to be printed, the innermost last.
         let mut open = vec![self.program.scope_range(Scope::TOP)];
         while let Some(range) = open.last_mut() {
+            if self.is_full() {
+                return;
+            }
             let next = range.next();
             let depth = open.len().min(DEEPEST_INDENT);
             let Some(op) = next else {
@@ -128,6 +160,9 @@ impl<'a> Printer<'a> {
 
     fn list<T>(&mut self, items: impl Iterator<Item = T>, mut print: impl FnMut(&mut Self, T)) {
         for (index, item) in items.enumerate() {
+            if self.is_full() {
+                return;
+            }
             if index > 0 {
                 self.text.push_str(", ");
             }
@@ -281,6 +316,9 @@ impl<'a> Printer<'a> {
                 let previous = index.checked_sub(1).map(|index| printer.mentions[index]);
                 let next = previous.filter(|p| p.tensor == mention.tensor).map_or(0, |p| p.position + 1);
                 for _ in next..mention.position {
+                    if printer.is_full() {
+                        return;
+                    }
                     printer.text.push_str("_, ");
                 }
                 printer.number_in_shape(mention.number);

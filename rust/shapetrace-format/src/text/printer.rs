@@ -14,7 +14,8 @@ use crate::FormatError;
 const WIDTH: usize = 100;
 
 /// The file in its canonical text form. Linear in the size of the file but for the names of its
-/// values, which are written wherever a value is mentioned; no recursion.
+/// values, which are written wherever a value is mentioned, and for dimensions of tensors without a
+/// number; no recursion.
 ///
 /// # Panics
 /// May, if [`TraceFile::check`] refuses the file.
@@ -22,8 +23,8 @@ pub fn print(file: &TraceFile) -> String {
     print_within(file, usize::MAX).expect("a text of any size is within the limit")
 }
 
-/// As [`print()`], for files from elsewhere: a small one with long names can have a text that fits
-/// no memory.
+/// As [`print()`], for files from elsewhere: a small one with long names, or with a number in a
+/// dimension far behind the others, can have a text that fits no memory.
 ///
 /// # Errors
 /// [`FormatError::TooLarge`] if the text has more than `limit` bytes; it is given up early.
@@ -41,10 +42,7 @@ pub fn print_within(file: &TraceFile, limit: usize) -> Result<String, FormatErro
     } else {
         &file.program
     };
-    if limit < usize::MAX && least_length(program) > limit {
-        return Err(too_large());
-    }
-    let mut text = shapetrace_core::text::print(program);
+    let mut text = shapetrace_core::text::print_within(program, limit).ok_or_else(too_large)?;
     if let Some(host) = &file.host {
         text = host_block(program, host, text, limit);
     }
@@ -54,20 +52,10 @@ pub fn print_within(file: &TraceFile, limit: usize) -> Result<String, FormatErro
     Ok(text)
 }
 
-/// Only the host block, for a program in which each value has a name of its own.
-pub(crate) fn print_host(program: &Program, host: &HostData) -> String {
-    host_block(program, host, String::new(), usize::MAX)
-}
-
-/// The text of the program is at least so long.
-fn least_length(program: &Program) -> usize {
-    let lengths: Vec<usize> = program.values().map(|value| program.value_name(value).len()).collect();
-    let header = program.inputs().iter().chain(program.outputs()).chain(program.pinned());
-    let ops = program.ops().map(|op| {
-        let values = program.operand_values(op).chain(program.result_values(op));
-        values.fold(program.symbol(op).name.len(), |sum, value| sum.saturating_add(lengths[value.index()]))
-    });
-    ops.chain(header.map(|value| lengths[value.index()])).fold(0, usize::saturating_add)
+/// Only the host block, for a program in which each value has a name of its own. Cut off somewhere
+/// if it has more than `limit` bytes.
+pub(crate) fn print_host(program: &Program, host: &HostData, limit: usize) -> String {
+    host_block(program, host, String::new(), limit)
 }
 
 /// What stands before the colon in the line of an op.
