@@ -458,7 +458,7 @@ def test_a_fusion_of_another_executor_is_refused_by_its_name():
 def test_findings_about_one_long_op_do_not_repeat_it_in_full():
     """A fault for each operand, each with the line of the op: the lines are cut."""
     operands = ", ".join(f"%value_with_a_long_name_{index}" for index in range(2_000))
-    file = _core.TraceFile.read(f"trace() {{\n  %r = f.g({operands})\n  return %r\n}}\n".encode())
+    file = _core.TraceFile.read(f"trace(%x) {{\n  %r = f.g({operands})\n  return %r\n}}\n".encode())
     findings = file.verify()
     assert len(findings) == 2_000
     assert {len(finding[2]) for finding in findings} == {1_004}
