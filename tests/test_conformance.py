@@ -164,11 +164,15 @@ def test_recorded_files_are_whole() -> None:
         found[selection] = path
         lines = path.read_text().splitlines()
         assert sum(line.startswith("passed") for line in lines) > 300
-        for level in suite.LEVELS:
-            result = (ROOT / "conformance" / "results" / f"{selection}-{level}.txt").read_text()
-            assert f"level {level}" in result
-            assert "WRONG" not in result
-            assert " 0 fallbacks" in result
+    results = {path.stem: path.read_text() for path in (ROOT / "conformance" / "results").glob("*.txt")}
+    # What CI runs has to be recorded at both levels; of a longer selection, whatever is recorded has to be good.
+    assert results.keys() >= {f"short-{level}" for level in suite.LEVELS}
+    for name, result in results.items():
+        selection, _, level = name.partition("-")
+        assert selection in selections
+        assert f"level {level}" in result
+        assert "WRONG" not in result
+        assert " 0 fallbacks" in result
     with (ROOT / "conformance" / "noise.toml").open("rb") as file:
         for entries in suite.tomllib.load(file).values():
             for entry in entries:
