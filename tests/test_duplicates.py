@@ -143,7 +143,7 @@ def test_sibling_scopes_keep_a_query_each() -> None:
     result = optimized(trace)
     assert [op_names(op.subsymbols) for op in result.bound_symbols[1:3]] == [["shape", "use"]] * 2
     assert [result_names(op.subsymbols[0]) for op in result.bound_symbols[1:3]] == [["i0", 3], [2, "i1"]]
-    assert not undefined_uses(result)
+    assert not undefined_uses(result, trace)
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -210,7 +210,7 @@ def test_one_dimension_under_two_names_gets_one() -> None:
             for number in getattr(proxy, "_shape", ()):
                 assert getattr(number, "name", None) not in {"i0", "j1"}, f"{proxy.name} still has the old name"
     assert op_names(result).count("shape") == 1
-    assert not undefined_uses(result)
+    assert not undefined_uses(result, trace)
     assert_settled(result)
 
 

@@ -228,15 +228,21 @@ def copied(trace: Any) -> Any:
     return result
 
 
-def undefined_uses(trace: Any) -> set[tuple[str, ...]]:
+def undefined_uses(trace: Any, before: Any = None) -> set[tuple[str, ...]]:
     """Uses of values that nothing at hand defines: the path of ops that leads there, then the value.
 
     A scope has at hand what the op that owns it takes, and what it has defined itself. At the top level, only what
     some op defines later counts: anything else is an input.
+
+    Args:
+        trace: The trace to look at.
+        before: What it was made of, if it was: that trace tells what is an input. A value whose definition is lost
+            altogether is one to the result alone.
     """
-    everything = {proxy.name for op in trace.bound_symbols for proxy in op.flat_proxy_outs}
+    source = trace if before is None else before
+    everything = {proxy.name for op in source.bound_symbols for proxy in op.flat_proxy_outs}
     inputs = set()
-    for op in trace.bound_symbols:
+    for op in source.bound_symbols:
         inputs |= {proxy.name for proxy in op.flat_proxy_args} & {proxy.name for proxy in op.flat_proxy_outs}
     found: set[tuple[str, ...]] = set()
     inputs |= {proxy.name for op in trace.bound_symbols for proxy in op.flat_proxy_args} - everything
