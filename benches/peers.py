@@ -12,8 +12,8 @@ Graphs, each made in the words of each compiler:
 
 Who takes part, and what it does:
 
-  ours compat, full   an edit list of a program that is built: thunder's rules; all passes, in rounds, value numbering of
-                      arithmetic with them (equal ops on tensors are not merged: traces have none worth it)
+  ours compat, full   an edit list of a program that is built: thunder's rules; all passes, in rounds, with value
+                      numbering of arithmetic (equal ops on tensors are not merged)
   ours full + apply   the same, and the new program made from it
   mlir trivial-dce    dead ops are erased from MLIR's own IR
   mlir cse            equal ops are merged; what is dead when it comes by is erased, front to back: of a dead chain
@@ -60,20 +60,19 @@ except ImportError as error:
 Measure = Callable[[], tuple[int, int]]
 
 
-def build(graph: str, ops: int, sine: Any, add: Any, multiply: Any, inputs: list[Any]) -> list[Any]:
+def build(graph: str, ops: int, makers: tuple[Any, Any, Any], inputs: list[Any]) -> list[Any]:
     """Make a graph through the functions of a compiler.
 
     Args:
         graph: Which.
         ops: How many ops.
-        sine: Makes an op of one operand.
-        add: Makes an op of two.
-        multiply: Makes another op of two.
+        makers: Of a sine, a sum and a product.
         inputs: What the graph takes, `LANES` of them.
 
     Returns:
         What it returns.
     """
+    sine, add, multiply = makers
     if graph == "chain":
         last = inputs[0]
         for _ in range(ops // 2):
@@ -144,7 +143,7 @@ def mlir_measures(graph: str, ops: int) -> dict[str, Measure]:
         return make
 
     add = op("arith.addi" if graph == "repeats" else "stablehlo.add")
-    results = build(graph, ops, op("stablehlo.sine"), add, op("arith.muli"), [f"%x{i}" for i in range(LANES)])
+    results = build(graph, ops, (op("stablehlo.sine"), add, op("arith.muli")), [f"%x{i}" for i in range(LANES)])
     takes = ", ".join(f"%x{index}: {kind}" for index in range(LANES))
     gives = ", ".join([kind] * len(results))
     end = f"return {', '.join(results)} : {gives}"
@@ -178,7 +177,7 @@ def fx_measures(graph: str, ops: int) -> dict[str, Measure]:
     def op(function: Any) -> Any:
         return lambda *operands: fx_graph.call_function(function, operands)
 
-    fx_graph.output(tuple(build(graph, ops, op(torch.sin), op(operator.add), op(operator.mul), inputs)))
+    fx_graph.output(tuple(build(graph, ops, (op(torch.sin), op(operator.add), op(operator.mul)), inputs)))
 
     def once() -> tuple[int, int]:
         graph_copy = torch.fx.Graph()
@@ -196,7 +195,8 @@ def jax_measures(graph: str, ops: int) -> dict[str, Measure]:
     kind = jax.numpy.int32 if graph == "repeats" else jax.numpy.float32
     inputs = [jax.ShapeDtypeStruct((), kind)] * LANES
     lax = jax.lax
-    closed = jax.make_jaxpr(lambda *values: build(graph, ops, lax.sin, lax.add, lax.mul, list(values)))(*inputs)
+    makers = (lax.sin, lax.add, lax.mul)
+    closed = jax.make_jaxpr(lambda *values: build(graph, ops, makers, list(values)))(*inputs)
     used = [True] * len(closed.jaxpr.outvars)
 
     def once() -> tuple[int, int]:
