@@ -42,6 +42,8 @@ pub struct ShapeMention {
 #[derive(Clone, Debug, Default)]
 pub struct Program {
     pub(crate) symbols: Vec<SymbolData>,
+    /// The flags of the symbols once more, closer together: every pass asks for them.
+    pub(crate) symbol_flags: Vec<SymbolFlags>,
     pub(crate) constants: Vec<Number>,
     pub(crate) value_kinds: Vec<ValueKind>,
     pub(crate) value_hints: Vec<PackedOption<Constant>>,
@@ -149,7 +151,7 @@ impl Program {
     /// What holds for every op with the symbol of this op.
     #[inline]
     pub fn symbol_flags(&self, op: Op) -> SymbolFlags {
-        self.symbol(op).flags
+        self.symbol_flags[self.op_symbols[op.index()].index()]
     }
 
     /// What holds for this op beside what its symbol says.
@@ -321,6 +323,7 @@ impl Program {
             *symbol = new;
         }
         self.symbols = old_ids.iter().map(|old| self.symbols[old.index()].clone()).collect();
+        self.symbol_flags = self.symbols.iter().map(|symbol| symbol.flags).collect();
         old_ids
     }
 

@@ -14,7 +14,7 @@
 use super::dce::remove_inside_removed;
 use super::first_producer::FirstProducers;
 use crate::analysis::effects::{has_own_effect, EffectRules, Effects};
-use crate::entity::{BitSet, Entity, PackedOption, StampMap};
+use crate::entity::{BitSet, Entity, PackedOption, StampSet};
 use crate::ir::{EditList, Op, OpFlags, Program, Reason, Scope, SymbolFlags};
 
 /// Memory of the level.
@@ -22,7 +22,7 @@ use crate::ir::{EditList, Op, OpFlags, Program, Reason, Scope, SymbolFlags};
 pub(super) struct Compat {
     producers: Vec<PackedOption<Op>>,
     live: BitSet,
-    seen: StampMap,
+    seen: StampSet,
 }
 
 impl Compat {
@@ -110,7 +110,7 @@ impl Compat {
                     edits.dropped.insert(slot);
                     edits.changed.insert(op.index());
                 } else {
-                    self.seen.insert(value.index(), 0);
+                    self.seen.insert(value.index());
                 }
             }
         }
@@ -124,8 +124,11 @@ fn remove_noop_subsymbols(program: &Program, effects: &Effects, edits: &mut Edit
             continue;
         }
         for op in program.scope_ops(scope) {
-            let tagged = has_own_effect(program, op, EffectRules::default());
             let is_primitive = program.symbol_flags(op).contains(SymbolFlags::PRIMITIVE);
+            if is_primitive && program.result_values(op).next().is_some() {
+                continue;
+            }
+            let tagged = has_own_effect(program, op, EffectRules::default());
             let nothing_inside = program.op_scope(op).is_none_or(|inside| program.scope_ops(inside).len() == 0);
             let is_noop = nothing_inside && !is_primitive && !tagged;
             let is_constant = !effects.has_effect(owner)

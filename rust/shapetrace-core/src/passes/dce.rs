@@ -15,13 +15,13 @@ use super::duplicate_producers::FusionScopes;
 use super::first_producer::FirstProducers;
 use super::{noop_subsymbols, shape_queries, Options};
 use crate::analysis::effects::Effects;
-use crate::entity::{Entity, StampMap};
+use crate::entity::{Entity, StampSet};
 use crate::ir::{EditList, Op, Program, Reason, Scope, ShapeMention, SymbolFlags, Value};
 
 /// Memory of the pass.
 #[derive(Debug, Default)]
 pub(super) struct DeadCode {
-    live: StampMap,
+    live: StampSet,
     live_order: Vec<Value>,
     /// Values that a scope uses from outside beside its owner's operands, and where those of a
     /// scope start.
@@ -140,8 +140,7 @@ impl DeadCode {
 
     #[inline]
     fn mark(&mut self, value: Value) {
-        if !self.live.contains(value.index()) {
-            self.live.insert(value.index(), 0);
+        if self.live.insert(value.index()) {
             self.live_order.push(value);
         }
     }

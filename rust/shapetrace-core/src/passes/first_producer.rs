@@ -12,7 +12,7 @@
 //! Candidate rewrites are settled here as well, for this is where it is known what a scope has
 //! defined or read so far: one whose operands are not at hand is dropped.
 
-use crate::entity::{BitSet, Entity, StampMap};
+use crate::entity::{BitSet, Entity, StampSet};
 use crate::ir::{EditList, Op, Operand, Program, Rewrite, SymbolFlags};
 
 /// Memory and answer of the pass.
@@ -24,10 +24,10 @@ pub(super) struct FirstProducers {
     pub(super) handed_back: BitSet,
     /// Ops with a slot that is not a definition, in scope order.
     pub(super) conflicts: Vec<Op>,
-    defined: StampMap,
-    read_by_op: StampMap,
+    defined: StampSet,
+    read_by_op: StampSet,
     /// What the ops of the scope so far read: it was there, wherever it comes from.
-    read: StampMap,
+    read: StampSet,
 }
 
 /// Up to this many pairs of a result and an operand are compared one by one.
@@ -45,6 +45,7 @@ impl FirstProducers {
         let mut next_rewrite = 0;
         let is_open = |rewrite: &Rewrite| !rewrite.settled;
         let any_open = rewrites.iter().any(is_open);
+        let nothing_changed = !edits.has_replacements && edits.dropped.is_empty();
         if any_open {
             self.read.reset(program.value_count());
         }
@@ -56,7 +57,7 @@ impl FirstProducers {
             if let Some(owner) = program.scope_owner(scope) {
                 for value in program.operand_values(owner) {
                     if let Some(value) = edits.current(value) {
-                        self.defined.insert(value.index(), 0);
+                        self.defined.insert(value.index());
                     }
                 }
             }
@@ -81,10 +82,10 @@ impl FirstProducers {
                     let rewrite = rewrites[..settled].last().filter(|rewrite| rewrite.op == op);
                     let operands = rewrite.map_or(program.operands(op), |rewrite| &rewrite.operands);
                     for value in operands.iter().filter_map(|operand| edits.current(operand.value()?)) {
-                        self.read.insert(value.index(), 0);
+                        self.read.insert(value.index());
                     }
                 }
-                self.visit(program, edits, op);
+                self.visit(program, edits, op, nothing_changed);
             }
         }
         rewrites.truncate(settled);
@@ -92,13 +93,27 @@ impl FirstProducers {
     }
 
     #[inline]
-    fn visit(&mut self, program: &Program, edits: &EditList, op: Op) {
+    fn visit(&mut self, program: &Program, edits: &EditList, op: Op, nothing_changed: bool) {
         let slots = program.result_range(op);
         if slots.is_empty() {
             return;
         }
         if program.symbol_flags(op).contains(SymbolFlags::DEFINES_NOTHING) {
             return;
+        }
+        if let (&[result], true) = (program.results(op), nothing_changed) {
+            // Most ops. What takes a while above is to look for what is different.
+            if let Some(value) = result.get() {
+                if program.operands(op).contains(&value.into()) {
+                    self.handed_back.insert(slots.start);
+                    self.conflicts.push(op);
+                } else if self.defined.insert(value.index()) {
+                    self.definitions.insert(slots.start);
+                } else {
+                    self.conflicts.push(op);
+                }
+                return;
+            }
         }
         let operands = program.operands(op).len();
         let stamp_operands = operands * slots.len() > SCAN_LIMIT;
@@ -126,7 +141,7 @@ impl FirstProducers {
             } else if self.defined.contains(value.index()) {
                 conflict = true;
             } else {
-                self.defined.insert(value.index(), 0);
+                self.defined.insert(value.index());
                 self.definitions.insert(slot);
             }
         }
@@ -139,7 +154,7 @@ impl FirstProducers {
         self.read_by_op.clear_for(program.value_count());
         for value in program.operand_values(op) {
             if let Some(value) = edits.current(value) {
-                self.read_by_op.insert(value.index(), 0);
+                self.read_by_op.insert(value.index());
             }
         }
     }
