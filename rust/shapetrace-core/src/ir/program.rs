@@ -44,6 +44,8 @@ pub struct Program {
     pub(crate) symbols: Vec<SymbolData>,
     /// The flags of the symbols once more, closer together: every pass asks for them.
     pub(crate) symbol_flags: Vec<SymbolFlags>,
+    /// What any symbol has.
+    pub(crate) any_symbol_flags: SymbolFlags,
     pub(crate) constants: Vec<Number>,
     pub(crate) value_kinds: Vec<ValueKind>,
     pub(crate) value_hints: Vec<PackedOption<Constant>>,
@@ -325,6 +327,11 @@ impl Program {
         self.symbols = old_ids.iter().map(|old| self.symbols[old.index()].clone()).collect();
         self.symbol_flags = self.symbols.iter().map(|symbol| symbol.flags).collect();
         old_ids
+    }
+
+    /// Whether there may be a symbol with one of these flags.
+    pub fn may_have(&self, flags: SymbolFlags) -> bool {
+        self.any_symbol_flags.intersects(flags)
     }
 
     /// Whether any value is a number.

@@ -15,7 +15,7 @@ use super::dce::remove_inside_removed;
 use super::first_producer::FirstProducers;
 use crate::analysis::effects::{has_own_effect, EffectRules, Effects};
 use crate::entity::{BitSet, Entity, PackedOption, StampSet};
-use crate::ir::{EditList, Op, OpFlags, Program, Reason, Scope, SymbolFlags};
+use crate::ir::{EditList, Op, OpFlags, Program, Reason, Scope, SymbolFlags, Value};
 
 /// Memory of the level.
 #[derive(Debug, Default)]
@@ -66,14 +66,19 @@ impl Compat {
             }
         }
         for op in program.scope_ops(Scope::TOP).rev() {
+            let mut is_live = |slot: usize, result: PackedOption<Value>| {
+                let Some(value) = result.get() else { return false };
+                self.live.contains(value.index())
+                    && (first.definitions.contains(slot)
+                        || (has_conflicts
+                            && self.producers[value.index()].get().is_some_and(|producer| equal(op, producer))))
+            };
             let needed = effects.has_effect(op)
-                || program.result_range(op).zip(program.results(op)).any(|(slot, result)| {
-                    let Some(value) = result.get() else { return false };
-                    self.live.contains(value.index())
-                        && (first.definitions.contains(slot)
-                            || (has_conflicts
-                                && self.producers[value.index()].get().is_some_and(|producer| equal(op, producer))))
-                });
+                || match (program.result_range(op), program.results(op)) {
+                    // Most ops.
+                    (slots, &[result]) => is_live(slots.start, result),
+                    (slots, results) => slots.zip(results).any(|(slot, &result)| is_live(slot, result)),
+                };
             if needed {
                 for value in program.operand_values(op) {
                     self.live.insert(value.index());

@@ -34,8 +34,8 @@ pub(super) struct FirstProducers {
 const SCAN_LIMIT: usize = 64;
 
 impl FirstProducers {
-    /// Runs the pass.
-    pub(super) fn run(&mut self, program: &Program, edits: &mut EditList) {
+    /// Runs the pass; on the top level alone if that is all that is asked for.
+    pub(super) fn run(&mut self, program: &Program, top_only: bool, edits: &mut EditList) {
         self.definitions.reset(program.result_count());
         self.handed_back.reset(program.result_count());
         self.conflicts.clear();
@@ -49,7 +49,8 @@ impl FirstProducers {
         if any_open {
             self.read.reset(program.value_count());
         }
-        for scope in program.scopes() {
+        let scopes = if top_only { 1 } else { program.scope_count() };
+        for scope in program.scopes().take(scopes) {
             self.defined.clear();
             if any_open {
                 self.read.clear();
@@ -60,6 +61,14 @@ impl FirstProducers {
                         self.defined.insert(value.index());
                     }
                 }
+            }
+            if rewrites.is_empty() {
+                for op in program.scope_ops(scope) {
+                    if edits.is_kept(op) {
+                        self.visit(program, edits, op, nothing_changed);
+                    }
+                }
+                continue;
             }
             for op in program.scope_ops(scope).filter(|&op| edits.is_kept(op)) {
                 while rewrites.get(next_rewrite).is_some_and(|rewrite| rewrite.op < op) {
@@ -94,26 +103,36 @@ impl FirstProducers {
 
     #[inline]
     fn visit(&mut self, program: &Program, edits: &EditList, op: Op, nothing_changed: bool) {
-        let slots = program.result_range(op);
-        if slots.is_empty() {
-            return;
-        }
         if program.symbol_flags(op).contains(SymbolFlags::DEFINES_NOTHING) {
             return;
         }
         if let (&[result], true) = (program.results(op), nothing_changed) {
-            // Most ops. What takes a while above is to look for what is different.
-            if let Some(value) = result.get() {
-                if program.operands(op).contains(&value.into()) {
-                    self.handed_back.insert(slots.start);
-                    self.conflicts.push(op);
-                } else if self.defined.insert(value.index()) {
-                    self.definitions.insert(slots.start);
-                } else {
-                    self.conflicts.push(op);
-                }
-                return;
+            // Most ops. What takes a while below is to look for what is different.
+            let Some(value) = result.get() else { return };
+            let slot = program.result_range(op).start;
+            let handed_back = program.operands(op).contains(&value.into());
+            if !handed_back && self.defined.insert(value.index()) {
+                self.definitions.insert(slot);
+            } else {
+                self.note_conflict(op, handed_back.then_some(slot));
             }
+        } else {
+            self.visit_any(program, edits, op);
+        }
+    }
+
+    #[cold]
+    fn note_conflict(&mut self, op: Op, handed_back: Option<usize>) {
+        if let Some(slot) = handed_back {
+            self.handed_back.insert(slot);
+        }
+        self.conflicts.push(op);
+    }
+
+    fn visit_any(&mut self, program: &Program, edits: &EditList, op: Op) {
+        let slots = program.result_range(op);
+        if slots.is_empty() {
+            return;
         }
         let operands = program.operands(op).len();
         let stamp_operands = operands * slots.len() > SCAN_LIMIT;
