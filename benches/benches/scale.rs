@@ -6,7 +6,7 @@
 //! takes one kind. The last column is the memory that goes beyond 64 bytes an op and 4 bytes an
 //! operand, if it does.
 
-#![allow(missing_docs)] // a program
+#![allow(missing_docs, clippy::cast_precision_loss)] // a program that prints figures
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::hint::black_box;

@@ -44,6 +44,8 @@ pub struct Program {
     pub(crate) symbols: Vec<SymbolData>,
     /// The flags of the symbols once more, closer together: every pass asks for them.
     pub(crate) symbol_flags: Vec<SymbolFlags>,
+    /// So is their arithmetic.
+    pub(crate) symbol_scalars: Vec<Option<ScalarOp>>,
     /// What any symbol has.
     pub(crate) any_symbol_flags: SymbolFlags,
     pub(crate) constants: Vec<Number>,
@@ -264,12 +266,16 @@ impl Program {
     /// Whether the op asks for the dimensions of one tensor; the tensor.
     #[inline]
     pub fn shape_query(&self, op: Op) -> Option<Value> {
-        let flags = self.flags(op);
-        if !self.symbol_flags(op).contains(SymbolFlags::SHAPE_QUERY) || flags.contains(OpFlags::KEYWORDS) {
-            return None;
+        if self.symbol_flags(op).contains(SymbolFlags::SHAPE_QUERY) {
+            self.queried_tensor(op)
+        } else {
+            None
         }
+    }
+
+    fn queried_tensor(&self, op: Op) -> Option<Value> {
         match self.operands(op) {
-            [tensor] => tensor.value(),
+            [tensor] if !self.flags(op).contains(OpFlags::KEYWORDS) => tensor.value(),
             _ => None,
         }
     }
@@ -278,7 +284,16 @@ impl Program {
     /// only, with one number as its result.
     #[inline]
     pub fn scalar_op(&self, op: Op) -> Option<(ScalarOp, Value)> {
-        let scalar = self.symbol(op).scalar?;
+        self.scalar_operation(op).and_then(|scalar| self.applied_to_numbers(op, scalar))
+    }
+
+    /// The arithmetic of the op's symbol, whatever it is applied to.
+    #[inline]
+    pub(crate) fn scalar_operation(&self, op: Op) -> Option<ScalarOp> {
+        self.symbol_scalars[self.op_symbols[op.index()].index()]
+    }
+
+    fn applied_to_numbers(&self, op: Op, scalar: ScalarOp) -> Option<(ScalarOp, Value)> {
         if self.flags(op).contains(OpFlags::KEYWORDS) {
             return None;
         }
@@ -326,6 +341,7 @@ impl Program {
         }
         self.symbols = old_ids.iter().map(|old| self.symbols[old.index()].clone()).collect();
         self.symbol_flags = self.symbols.iter().map(|symbol| symbol.flags).collect();
+        self.symbol_scalars = self.symbols.iter().map(|symbol| symbol.scalar).collect();
         old_ids
     }
 

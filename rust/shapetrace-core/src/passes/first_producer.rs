@@ -12,8 +12,8 @@
 //! Candidate rewrites are settled here as well, for this is where it is known what a scope has
 //! defined or read so far: one whose operands are not at hand is dropped.
 
-use crate::entity::{BitSet, Entity, StampSet};
-use crate::ir::{EditList, Op, Operand, Program, Rewrite, SymbolFlags};
+use crate::entity::{BitSet, Entity, PackedOption, StampSet};
+use crate::ir::{EditList, Op, Operand, Program, Rewrite, SymbolFlags, Value};
 
 /// Memory and answer of the pass.
 #[derive(Debug, Default)]
@@ -106,27 +106,46 @@ impl FirstProducers {
         if program.symbol_flags(op).contains(SymbolFlags::DEFINES_NOTHING) {
             return;
         }
-        if let (&[result], true) = (program.results(op), nothing_changed) {
-            // Most ops. What takes a while below is to look for what is different.
-            let Some(value) = result.get() else { return };
-            let slot = program.result_range(op).start;
-            let handed_back = program.operands(op).contains(&value.into());
-            if !handed_back && self.defined.insert(value.index()) {
-                self.definitions.insert(slot);
-            } else {
-                self.note_conflict(op, handed_back.then_some(slot));
+        // Most ops have one result. What takes a while elsewhere is to look for what is different.
+        let (slots, operands) = (program.result_range(op), program.operands(op));
+        match program.results(op) {
+            _ if !nothing_changed => self.visit_any(program, edits, op),
+            &[result] => {
+                if self.is_conflict(slots.start, result, operands) {
+                    self.conflicts.push(op);
+                }
             }
-        } else {
-            self.visit_any(program, edits, op);
+            results if results.len() * operands.len() <= SCAN_LIMIT => {
+                let mut conflict = false;
+                for (slot, &result) in slots.zip(results) {
+                    conflict |= self.is_conflict(slot, result, operands);
+                }
+                if conflict {
+                    self.conflicts.push(op);
+                }
+            }
+            _ => self.visit_any(program, edits, op),
         }
     }
 
-    #[cold]
-    fn note_conflict(&mut self, op: Op, handed_back: Option<usize>) {
-        if let Some(slot) = handed_back {
+    /// Whether a result of an op is no definition. Under the names that the program has.
+    #[inline]
+    fn is_conflict(&mut self, slot: usize, result: PackedOption<Value>, operands: &[Operand]) -> bool {
+        result.get().is_some_and(|value| !self.define(slot, value, operands.contains(&value.into())))
+    }
+
+    /// Whether a result is a definition, and notes it.
+    #[inline]
+    fn define(&mut self, slot: usize, value: Value, handed_back: bool) -> bool {
+        if handed_back {
             self.handed_back.insert(slot);
+            return false;
         }
-        self.conflicts.push(op);
+        let new = self.defined.insert(value.index());
+        if new {
+            self.definitions.insert(slot);
+        }
+        new
     }
 
     fn visit_any(&mut self, program: &Program, edits: &EditList, op: Op) {
@@ -154,15 +173,7 @@ impl FirstProducers {
             } else {
                 program.operand_values(op).any(|operand| edits.current(operand) == Some(value))
             };
-            if handed_back {
-                conflict = true;
-                self.handed_back.insert(slot);
-            } else if self.defined.contains(value.index()) {
-                conflict = true;
-            } else {
-                self.defined.insert(value.index());
-                self.definitions.insert(slot);
-            }
+            conflict |= !self.define(slot, value, handed_back);
         }
         if conflict {
             self.conflicts.push(op);

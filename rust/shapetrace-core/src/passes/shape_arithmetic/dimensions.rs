@@ -63,9 +63,9 @@ impl<T: Entity> Dimensions<T> {
         }
         let cell = &mut self.cells[(self.starts[index] + position) as usize];
         cell.get().unwrap_or_else(|| {
-            let made = make();
-            *cell = made.into();
-            made
+            let new = make();
+            *cell = new.into();
+            new
         })
     }
 }

@@ -91,7 +91,8 @@ impl ShapeArithmetic {
         self.rewrites.clear();
         let kept = || program.ops().filter(|&op| edits.is_kept(op));
         let has_queries = program.has_numbers() && kept().any(|op| program.shape_query(op).is_some());
-        let has_work = has_queries || (program.has_numbers() && kept().any(|op| program.symbol(op).scalar.is_some()));
+        let has_work =
+            has_queries || (program.has_numbers() && kept().any(|op| program.scalar_operation(op).is_some()));
         if !has_work {
             return Found::default();
         }
