@@ -11,8 +11,9 @@ depends on the compiler, and that of the bridge on the versions of Python, thund
 not what they were when the file was written, that half is skipped, and the script says so; bring the file up to date
 with `--record` there where the versions are those of the project's checks.
 
-Run it with the environment that has the package in it, built for release (scripts/test.sh makes one). A count that
-*fell* by more than 5 % is no failure, but record it: what is not recorded can be lost again unseen.
+Run it with the environment that has the package in it, built for release (scripts/test.sh makes one). Whatever is
+recorded, an op must not cost more than 1.3 times as much where many ops are inside one parent. A count that *fell* by
+more than 5 % is no failure, but record it: what is not recorded can be lost again unseen.
 """
 
 from __future__ import annotations
@@ -39,6 +40,8 @@ except ImportError:  # Python 3.10; pytest has brought it
 ROOT = Path(__file__).resolve().parents[1]
 RECORDED = ROOT / "benches" / "instructions.toml"
 TOLERANCE = 0.05
+# What is linear costs the same an op, whatever the size.
+MOST_BETWEEN_WIDTHS = 1.3
 HEADER = """\
 # Instructions that the passes and the bridge take: written and compared by scripts/count_instructions.py.
 # A count holds for the versions beside it.
@@ -233,6 +236,28 @@ def compare(counts: dict[str, int], recorded: dict[str, int]) -> tuple[list[str]
     return grew, fell
 
 
+def check_widths(counts: dict[str, int]) -> list[str]:
+    """See whether an op costs the same whether few or many are inside one parent, and print what it costs.
+
+    Args:
+        counts: What was counted now; `width-500-full` is of 500 ops inside one parent.
+
+    Returns:
+        What grows with the width: names of the counts of the widest.
+    """
+    per_op: dict[str, dict[int, float]] = defaultdict(dict)
+    for name, count in counts.items():
+        if parts := re.match(r"width-(\d+)-(.*)$", name):
+            per_op[parts[2]][int(parts[1])] = count / int(parts[1])
+    grew = []
+    for what, costs in per_op.items():
+        growth = max(costs.values()) / min(costs.values())
+        print(f"  {what}: {growth:.2f} times as many an op from {min(costs):,} to {max(costs):,} ops inside one parent")
+        if growth > MOST_BETWEEN_WIDTHS:
+            grew.append(f"width-{max(costs)}-{what}")
+    return grew
+
+
 def write(recorded: dict[str, dict[str, dict[str, object]]]) -> None:
     """Write the file anew."""
     lines = [HEADER]
@@ -250,7 +275,7 @@ def main() -> int:
     """Count, and compare or record.
 
     Returns:
-        The exit code: 0, 1 if a count grew or is not recorded, 2 if something that counting needs is missing.
+        The exit code: 0, 1 if a count grew, is not recorded, or is not linear, 2 if counting is not possible.
     """
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--record", action="store_true", help="write the counts down instead of comparing")
@@ -260,6 +285,7 @@ def main() -> int:
     recorded = tomllib.loads(RECORDED.read_text()) if RECORDED.exists() else {}
     grew: list[str] = []
     fell: list[str] = []
+    too_steep: list[str] = []
     try:
         check_tools(halves)
         for name in halves:
@@ -280,6 +306,7 @@ def main() -> int:
                 more, fewer = compare(counts, before["counts"])
                 grew += more
                 fell += fewer
+            too_steep += check_widths(counts)
     except CannotCountError as error:
         print(f"Instructions were not counted: {error}", file=sys.stderr)
         return 2
@@ -292,7 +319,9 @@ def main() -> int:
     if grew:
         print(f"More instructions than recorded, by more than {TOLERANCE:.0%}, or not recorded: {', '.join(grew)}.")
         print("If that is meant, record them anew with --record, and say why in the change.")
-    return bool(grew)
+    if too_steep:
+        print(f"Instructions an op grow with the width of one parent: {', '.join(too_steep)}.")
+    return bool(grew or too_steep)
 
 
 if __name__ == "__main__":

@@ -111,6 +111,14 @@ def test_counts_of_other_versions_are_skipped_plainly(counted, capsys):
     assert counted({"chain": 99}) == 1
 
 
+@pytest.mark.parametrize(("wide", "code"), [(5_000, 0), (6_400, 0), (6_600, 1)])
+def test_an_op_costs_the_same_where_many_are_inside_one_parent(counted, capsys, wide, code):
+    counts = {"width-10-full": 500, "width-100-full": wide}
+    assert counted(counts, record=True) == code
+    assert counted(counts) == code
+    assert ("grow with the width" in capsys.readouterr().out) == bool(code)
+
+
 def test_when_nothing_can_be_counted_it_is_an_error_of_its_own(counted, capsys):
     assert counted({"chain": 10}, record=True) == 0
     assert counted({}, fails="not found: valgrind") == 2

@@ -3,7 +3,8 @@
     python benches/bridge/instructions.py SWITCH
 
 SWITCH is a library that tells callgrind when to count and where to write it. Recorded traces are loaded, and each goes
-through the optimizer at both levels: cold, which is the first call on its bound symbols, and warm, the second.
+through the optimizer at both levels: cold, which is the first call on its bound symbols, and warm, the second. Then
+parents with few and with many ops inside them.
 """
 
 from __future__ import annotations
@@ -20,7 +21,10 @@ with warnings.catch_warnings():
     import thunder  # noqa: F401
 
 import shapetrace_rs
+from scaling import make
 
+# Ops inside one parent: an op costs the same in each.
+WIDTHS = (500, 50_000)
 TRACES = Path(__file__).resolve().parent.parent / "traces"
 
 
@@ -42,6 +46,13 @@ def main() -> int:
                 kept = shapetrace_rs.optimize(trace, level=level)
                 switch.stop(f"{name}-{level}-{state}".encode())
                 assert 0 < len(kept.bound_symbols) <= len(trace.bound_symbols)
+    for width in WIDTHS:
+        trace = make("wide", width)
+        for level in ("compat", "full"):
+            shapetrace_rs.optimize(trace, level=level)
+            switch.start()
+            shapetrace_rs.optimize(trace, level=level)
+            switch.stop(f"width-{width}-{level}-warm".encode())
     return 0
 
 

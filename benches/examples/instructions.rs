@@ -5,23 +5,31 @@
 
 use std::hint::black_box;
 
-use shapetrace_benches::WORKLOADS;
+use shapetrace_benches::{wide, WORKLOADS};
 use shapetrace_core::ir::Program;
 use shapetrace_core::passes::{Context, Level, Options};
 
 const LEVELS: [(Level, &str); 2] = [(Level::Compat, "compat"), (Level::Full, "full")];
 const OPTIONS: Options = Options { keep_random: false, keep_shape_numbers: false, floor_division: true };
 const OPS: usize = 10_000;
+/// Ops inside one parent: an op costs the same in each.
+const WIDTHS: [usize; 2] = [500, 50_000];
 
 fn main() {
     for workload in WORKLOADS {
-        let program = (workload.make)(OPS);
-        for (level, name) in LEVELS {
-            let mut context = Context::default();
-            black_box(context.run(&program, level, &OPTIONS).is_identity());
-            counted_passes(&mut context, &program, level);
-            println!("{}-{name} {}", workload.name, program.op_count());
-        }
+        count(workload.name, &(workload.make)(OPS));
+    }
+    for width in WIDTHS {
+        count(&format!("width-{width}"), &wide(width));
+    }
+}
+
+fn count(what: &str, program: &Program) {
+    for (level, name) in LEVELS {
+        let mut context = Context::default();
+        black_box(context.run(program, level, &OPTIONS).is_identity());
+        counted_passes(&mut context, program, level);
+        println!("{what}-{name}");
     }
 }
 
