@@ -7,6 +7,8 @@
 
 #![allow(clippy::missing_panics_doc)] // sizes are chosen by the benches; a program that cannot be built is a fault here
 
+pub mod peers;
+
 use shapetrace_core::entity::PackedOption;
 use shapetrace_core::ir::{
     Number, NumberType, Op, OpFlags, OpSpec, Operand, Program, ProgramBuilder, ScalarOp, Symbol, SymbolData,
@@ -58,6 +60,7 @@ struct Symbols {
     composite: Symbol,
     query: Symbol,
     multiply: Symbol,
+    add: Symbol,
     equal: Symbol,
     signbit: Symbol,
     end: Symbol,
@@ -82,6 +85,7 @@ impl Maker {
             composite: symbol("ltorch.sin", SymbolFlags::empty(), None),
             query: symbol("prims.shape", primitive | SymbolFlags::SHAPE_QUERY, None),
             multiply: symbol("prims.mul", primitive, Some(ScalarOp::Mul)),
+            add: symbol("prims.add", primitive, Some(ScalarOp::Add)),
             equal: symbol("prims.eq", primitive, Some(ScalarOp::Eq)),
             signbit: symbol("prims.signbit", primitive, Some(ScalarOp::Signbit)),
             end: symbol(

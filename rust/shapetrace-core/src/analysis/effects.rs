@@ -63,7 +63,11 @@ fn find_among(program: &Program, rules: EffectRules, is_there: impl Fn(Op) -> bo
     let unmergeable = SymbolFlags::RANDOM | SymbolFlags::IN_PLACE;
     for scope in program.scopes().rev() {
         let (mut any_effect, mut any_unmergeable) = (false, false);
-        for op in program.scope_ops(scope).filter(|&op| is_there(op)) {
+        for op in program.scope_ops(scope) {
+            // Most ops: what is inside came first, and has marked its owner.
+            if is_plain(program, op) && found.may_merge(op) || !is_there(op) {
+                continue;
+            }
             // Scopes inside came first, so their owners are marked already.
             if found.has_effect(op) || has_own_effect(program, op, rules) {
                 found.effects.insert(op.index());
@@ -84,6 +88,19 @@ fn find_among(program: &Program, rules: EffectRules, is_there: impl Fn(Op) -> bo
             }
         }
     }
+}
+
+/// Whether neither the symbol nor the op itself says anything about effects or merging.
+#[inline]
+fn is_plain(program: &Program, op: Op) -> bool {
+    let telling = SymbolFlags::RETURN
+        | SymbolFlags::EFFECT
+        | SymbolFlags::NO_EFFECT
+        | SymbolFlags::RANDOM
+        | SymbolFlags::IN_PLACE
+        | SymbolFlags::TRUSTED;
+    (program.symbol_flags(op) & telling) == SymbolFlags::TRUSTED
+        && !program.flags(op).intersects(OpFlags::EFFECT | OpFlags::NO_EFFECT)
 }
 
 /// Whether the op has an effect, leaving aside what is inside it.

@@ -26,6 +26,13 @@ impl BitSet {
         new
     }
 
+    /// Adds all indices, as far as both sets reach, that are not in the other.
+    pub fn insert_all_but(&mut self, other: &Self) {
+        for (word, other) in self.words.iter_mut().zip(&other.words) {
+            *word |= !other;
+        }
+    }
+
     /// Takes `index` out, if it is there.
     #[inline]
     pub fn remove(&mut self, index: usize) {
@@ -67,6 +74,11 @@ mod tests {
         set.remove(100_000);
         assert!(set.insert(64), "what was taken out is new again");
         assert!(set.contains(129) && !set.contains(128) && !set.contains(100_000));
+        let mut other = BitSet::default();
+        other.reset(130);
+        other.insert(128);
+        other.insert_all_but(&set);
+        assert!(other.contains(1) && other.contains(128) && !other.contains(0) && !other.contains(129));
         set.reset(10);
         assert!(set.is_empty() && !set.contains(0));
     }

@@ -1,27 +1,28 @@
 //! Many small lists in two arrays (compressed sparse rows).
 
-/// Row `i` is `items[ends[i - 1]..ends[i]]`. Rows are appended in order and never grow afterwards.
+/// Row `i` is `items[starts[i]..starts[i + 1]]`. Rows are appended in order and never grow afterwards.
 #[derive(Clone, Debug)]
 pub struct Csr<T> {
-    ends: Vec<u32>,
+    /// One more than there are rows: the last is where the row starts that is being built.
+    starts: Vec<u32>,
     items: Vec<T>,
 }
 
 impl<T> Default for Csr<T> {
     fn default() -> Self {
-        Self { ends: Vec::new(), items: Vec::new() }
+        Self { starts: vec![0], items: Vec::new() }
     }
 }
 
 impl<T: Copy> Csr<T> {
     /// Number of rows.
     pub fn len(&self) -> usize {
-        self.ends.len()
+        self.starts.len() - 1
     }
 
     /// Whether there is no row.
     pub fn is_empty(&self) -> bool {
-        self.ends.is_empty()
+        self.len() == 0
     }
 
     /// All items of all rows, in order.
@@ -32,8 +33,8 @@ impl<T: Copy> Csr<T> {
     /// The range that row `row` takes in [`Csr::items`].
     #[inline]
     pub fn range(&self, row: usize) -> std::ops::Range<usize> {
-        let start = if row == 0 { 0 } else { self.ends[row - 1] };
-        start as usize..self.ends[row] as usize
+        let bounds = &self.starts[row..row + 2];
+        bounds[0] as usize..bounds[1] as usize
     }
 
     /// The items of one row.
@@ -51,7 +52,7 @@ impl<T: Copy> Csr<T> {
     /// The items of the row that is being built.
     #[inline]
     pub fn open_row(&self) -> &[T] {
-        &self.items[self.ends.last().map_or(0, |&end| end as usize)..]
+        &self.items[self.starts[self.len()] as usize..]
     }
 
     /// Drops the items of the row that is being built.
@@ -63,13 +64,13 @@ impl<T: Copy> Csr<T> {
     /// Ends the row that is being built. `false` if the arrays outgrew `u32`.
     #[inline]
     pub fn end_row(&mut self) -> bool {
-        self.ends.push(self.items.len() as u32);
+        self.starts.push(self.items.len() as u32);
         self.items.len() < u32::MAX as usize
     }
 
     /// Forgets all rows, keeping the memory.
     pub fn clear(&mut self) {
-        self.ends.clear();
+        self.starts.truncate(1);
         self.items.clear();
     }
 }

@@ -4,11 +4,13 @@ mod bit_set;
 mod csr;
 mod packed_option;
 mod stamp_map;
+mod stamp_set;
 
 pub use bit_set::BitSet;
 pub use csr::Csr;
 pub use packed_option::PackedOption;
 pub use stamp_map::StampMap;
+pub use stamp_set::StampSet;
 
 /// A dense `u32` index that stands for one entity of a table.
 pub trait Entity: Copy + Eq {

@@ -78,6 +78,9 @@ impl ProgramBuilder {
     /// [`BuildError::TooLarge`].
     pub fn symbol(&mut self, data: SymbolData) -> Result<Symbol, BuildError> {
         let index = next_index(self.program.symbols.len(), "symbols")?;
+        self.program.symbol_flags.push(data.flags);
+        self.program.symbol_scalars.push(data.scalar);
+        self.program.any_symbol_flags |= data.flags;
         self.program.symbols.push(data);
         Ok(Symbol::from_index(index))
     }

@@ -167,10 +167,9 @@ impl EditList {
         program: &'a crate::ir::Program,
         op: Op,
     ) -> impl Iterator<Item = Value> + 'a {
-        let rewritten: &[Operand] = self.rewrite(op).map_or(&[], |rewrite| &rewrite.operands);
-        let original = if rewritten.is_empty() { program.operands(op) } else { &[] };
-        let original = original.iter().filter_map(move |operand| self.current(operand.value()?));
-        rewritten.iter().filter_map(|operand| operand.value()).chain(original)
+        // What a rewrite reads has the names that are in force, so nothing stands for it.
+        let operands = self.rewrite(op).map_or(program.operands(op), |rewrite| &rewrite.operands);
+        operands.iter().filter_map(move |operand| self.current(operand.value()?))
     }
 
     /// The values that an op keeps alive in its scope: those that it reads, if it stays. thunder's

@@ -42,6 +42,12 @@ pub struct ShapeMention {
 #[derive(Clone, Debug, Default)]
 pub struct Program {
     pub(crate) symbols: Vec<SymbolData>,
+    /// The flags of the symbols once more, closer together: every pass asks for them.
+    pub(crate) symbol_flags: Vec<SymbolFlags>,
+    /// So is their arithmetic.
+    pub(crate) symbol_scalars: Vec<Option<ScalarOp>>,
+    /// What any symbol has.
+    pub(crate) any_symbol_flags: SymbolFlags,
     pub(crate) constants: Vec<Number>,
     pub(crate) value_kinds: Vec<ValueKind>,
     pub(crate) value_hints: Vec<PackedOption<Constant>>,
@@ -149,7 +155,7 @@ impl Program {
     /// What holds for every op with the symbol of this op.
     #[inline]
     pub fn symbol_flags(&self, op: Op) -> SymbolFlags {
-        self.symbol(op).flags
+        self.symbol_flags[self.op_symbols[op.index()].index()]
     }
 
     /// What holds for this op beside what its symbol says.
@@ -260,12 +266,16 @@ impl Program {
     /// Whether the op asks for the dimensions of one tensor; the tensor.
     #[inline]
     pub fn shape_query(&self, op: Op) -> Option<Value> {
-        let flags = self.flags(op);
-        if !self.symbol_flags(op).contains(SymbolFlags::SHAPE_QUERY) || flags.contains(OpFlags::KEYWORDS) {
-            return None;
+        if self.symbol_flags(op).contains(SymbolFlags::SHAPE_QUERY) {
+            self.queried_tensor(op)
+        } else {
+            None
         }
+    }
+
+    fn queried_tensor(&self, op: Op) -> Option<Value> {
         match self.operands(op) {
-            [tensor] => tensor.value(),
+            [tensor] if !self.flags(op).contains(OpFlags::KEYWORDS) => tensor.value(),
             _ => None,
         }
     }
@@ -274,7 +284,16 @@ impl Program {
     /// only, with one number as its result.
     #[inline]
     pub fn scalar_op(&self, op: Op) -> Option<(ScalarOp, Value)> {
-        let scalar = self.symbol(op).scalar?;
+        self.scalar_operation(op).and_then(|scalar| self.applied_to_numbers(op, scalar))
+    }
+
+    /// The arithmetic of the op's symbol, whatever it is applied to.
+    #[inline]
+    pub(crate) fn scalar_operation(&self, op: Op) -> Option<ScalarOp> {
+        self.symbol_scalars[self.op_symbols[op.index()].index()]
+    }
+
+    fn applied_to_numbers(&self, op: Op, scalar: ScalarOp) -> Option<(ScalarOp, Value)> {
         if self.flags(op).contains(OpFlags::KEYWORDS) {
             return None;
         }
@@ -321,7 +340,14 @@ impl Program {
             *symbol = new;
         }
         self.symbols = old_ids.iter().map(|old| self.symbols[old.index()].clone()).collect();
+        self.symbol_flags = self.symbols.iter().map(|symbol| symbol.flags).collect();
+        self.symbol_scalars = self.symbols.iter().map(|symbol| symbol.scalar).collect();
         old_ids
+    }
+
+    /// Whether there may be a symbol with one of these flags.
+    pub fn may_have(&self, flags: SymbolFlags) -> bool {
+        self.any_symbol_flags.intersects(flags)
     }
 
     /// Whether any value is a number.

@@ -14,15 +14,15 @@
 use super::dce::remove_inside_removed;
 use super::first_producer::FirstProducers;
 use crate::analysis::effects::{has_own_effect, EffectRules, Effects};
-use crate::entity::{BitSet, Entity, PackedOption, StampMap};
-use crate::ir::{EditList, Op, OpFlags, Program, Reason, Scope, SymbolFlags};
+use crate::entity::{BitSet, Entity, PackedOption, StampSet};
+use crate::ir::{EditList, Op, OpFlags, Program, Reason, Scope, SymbolFlags, Value};
 
 /// Memory of the level.
 #[derive(Debug, Default)]
 pub(super) struct Compat {
     producers: Vec<PackedOption<Op>>,
     live: BitSet,
-    seen: StampMap,
+    seen: StampSet,
 }
 
 impl Compat {
@@ -66,14 +66,19 @@ impl Compat {
             }
         }
         for op in program.scope_ops(Scope::TOP).rev() {
+            let mut is_live = |slot: usize, result: PackedOption<Value>| {
+                let Some(value) = result.get() else { return false };
+                self.live.contains(value.index())
+                    && (first.definitions.contains(slot)
+                        || (has_conflicts
+                            && self.producers[value.index()].get().is_some_and(|producer| equal(op, producer))))
+            };
             let needed = effects.has_effect(op)
-                || program.result_range(op).zip(program.results(op)).any(|(slot, result)| {
-                    let Some(value) = result.get() else { return false };
-                    self.live.contains(value.index())
-                        && (first.definitions.contains(slot)
-                            || (has_conflicts
-                                && self.producers[value.index()].get().is_some_and(|producer| equal(op, producer))))
-                });
+                || match (program.result_range(op), program.results(op)) {
+                    // Most ops.
+                    (slots, &[result]) => is_live(slots.start, result),
+                    (slots, results) => slots.zip(results).any(|(slot, &result)| is_live(slot, result)),
+                };
             if needed {
                 for value in program.operand_values(op) {
                     self.live.insert(value.index());
@@ -110,7 +115,7 @@ impl Compat {
                     edits.dropped.insert(slot);
                     edits.changed.insert(op.index());
                 } else {
-                    self.seen.insert(value.index(), 0);
+                    self.seen.insert(value.index());
                 }
             }
         }
@@ -124,8 +129,11 @@ fn remove_noop_subsymbols(program: &Program, effects: &Effects, edits: &mut Edit
             continue;
         }
         for op in program.scope_ops(scope) {
-            let tagged = has_own_effect(program, op, EffectRules::default());
             let is_primitive = program.symbol_flags(op).contains(SymbolFlags::PRIMITIVE);
+            if is_primitive && program.result_values(op).next().is_some() {
+                continue;
+            }
+            let tagged = has_own_effect(program, op, EffectRules::default());
             let nothing_inside = program.op_scope(op).is_none_or(|inside| program.scope_ops(inside).len() == 0);
             let is_noop = nothing_inside && !is_primitive && !tagged;
             let is_constant = !effects.has_effect(owner)

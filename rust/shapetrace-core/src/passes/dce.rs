@@ -15,13 +15,13 @@ use super::duplicate_producers::FusionScopes;
 use super::first_producer::FirstProducers;
 use super::{noop_subsymbols, shape_queries, Options};
 use crate::analysis::effects::Effects;
-use crate::entity::{Entity, StampMap};
+use crate::entity::{BitSet, Entity, StampSet};
 use crate::ir::{EditList, Op, Program, Reason, Scope, ShapeMention, SymbolFlags, Value};
 
 /// Memory of the pass.
 #[derive(Debug, Default)]
 pub(super) struct DeadCode {
-    live: StampMap,
+    live: StampSet,
     live_order: Vec<Value>,
     /// Values that a scope uses from outside beside its owner's operands, and where those of a
     /// scope start.
@@ -29,6 +29,10 @@ pub(super) struct DeadCode {
     capture_ranges: Vec<(u32, u32)>,
     /// With `keep_shape_numbers`: the numbers in the shapes of tensors, sorted by tensor.
     shape_numbers: Vec<(Value, Value)>,
+    /// Scopes inside fusions.
+    in_fusion: BitSet,
+    /// No value has another name, and no op is rewritten.
+    nothing_changed: bool,
     /// Whether positions of queries that nothing reads are dropped.
     drop_positions: bool,
 }
@@ -57,9 +61,17 @@ impl DeadCode {
             self.shape_numbers.sort_unstable();
         }
         let mut fusions = FusionScopes::default();
-        let in_fusion: Vec<bool> = program.scopes().map(|scope| fusions.enter(program, scope)).collect();
+        self.in_fusion.reset(program.scope_count());
+        if program.may_have(SymbolFlags::FUSION) {
+            for scope in program.scopes() {
+                if fusions.enter(program, scope) {
+                    self.in_fusion.insert(scope.index());
+                }
+            }
+        }
+        self.nothing_changed = !edits.has_replacements && edits.rewrites.is_empty();
         for scope in program.scopes().rev() {
-            self.visit_scope(program, effects, first, edits, scope, in_fusion[scope.index()]);
+            self.visit_scope(program, effects, first, edits, scope);
         }
         // A query that lost positions while its inside was done already: once more, inside it.
         for scope in program.scopes().skip(1) {
@@ -68,7 +80,7 @@ impl DeadCode {
                 && program.shape_query(owner).is_some()
                 && program.result_range(owner).any(|slot| edits.is_dropped(slot));
             if lost_positions {
-                self.visit_scope(program, effects, first, edits, scope, in_fusion[scope.index()]);
+                self.visit_scope(program, effects, first, edits, scope);
             }
         }
         remove_inside_removed(program, edits);
@@ -81,8 +93,9 @@ impl DeadCode {
         first: &FirstProducers,
         edits: &mut EditList,
         scope: Scope,
-        keep_all: bool,
     ) {
+        let keep_all = self.in_fusion.contains(scope.index());
+        let has_shape_numbers = scope == Scope::TOP && !self.shape_numbers.is_empty();
         self.live.clear();
         self.live_order.clear();
         match program.scope_owner(scope) {
@@ -102,7 +115,7 @@ impl DeadCode {
                 }
             }
         }
-        if scope == Scope::TOP {
+        if has_shape_numbers {
             self.mark_shape_numbers(0);
         }
         for op in program.scope_ops(scope).rev() {
@@ -116,7 +129,7 @@ impl DeadCode {
                     shape_queries::drop_dead_positions(program, edits, op, |value| self.live.contains(value.index()));
                 }
                 self.keep(program, first, edits, op);
-                if scope == Scope::TOP {
+                if has_shape_numbers {
                     self.mark_shape_numbers(seen);
                 }
             } else {
@@ -140,17 +153,13 @@ impl DeadCode {
 
     #[inline]
     fn mark(&mut self, value: Value) {
-        if !self.live.contains(value.index()) {
-            self.live.insert(value.index(), 0);
+        if self.live.insert(value.index()) {
             self.live_order.push(value);
         }
     }
 
     /// Marks the numbers in the shapes of the tensors that became live from `start` on.
     fn mark_shape_numbers(&mut self, start: usize) {
-        if self.shape_numbers.is_empty() {
-            return;
-        }
         let numbers = std::mem::take(&mut self.shape_numbers);
         for index in start..self.live_order.len() {
             let tensor = self.live_order[index];
@@ -173,6 +182,7 @@ impl DeadCode {
         })
     }
 
+    #[inline]
     fn keep(&mut self, program: &Program, first: &FirstProducers, edits: &mut EditList, op: Op) {
         for (slot, result) in program.result_range(op).zip(program.results(op)) {
             if first.definitions.contains(slot) {
@@ -183,8 +193,14 @@ impl DeadCode {
                 }
             }
         }
-        for value in edits.current_operands(program, op) {
-            self.mark(value);
+        if self.nothing_changed {
+            for value in program.operand_values(op) {
+                self.mark(value);
+            }
+        } else {
+            for value in edits.current_operands(program, op) {
+                self.mark(value);
+            }
         }
         if let Some(inside) = program.op_scope(op) {
             let (start, end) = self.capture_ranges[inside.index()];

@@ -79,7 +79,12 @@ pub(super) struct FusionScopes {
 
 impl FusionScopes {
     /// Whether `scope` is inside a fusion. Call once a scope, in order.
+    #[inline]
     pub(super) fn enter(&mut self, program: &Program, scope: Scope) -> bool {
+        program.may_have(SymbolFlags::FUSION) && self.enter_among_fusions(program, scope)
+    }
+
+    fn enter_among_fusions(&mut self, program: &Program, scope: Scope) -> bool {
         let inside = program.scope_owner(scope).is_some_and(|owner| {
             let around = program.scope_parent(scope).is_some_and(|parent| self.inside[parent.index()]);
             around || program.symbol_flags(owner).contains(SymbolFlags::FUSION)

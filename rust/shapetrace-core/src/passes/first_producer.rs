@@ -12,8 +12,8 @@
 //! Candidate rewrites are settled here as well, for this is where it is known what a scope has
 //! defined or read so far: one whose operands are not at hand is dropped.
 
-use crate::entity::{BitSet, Entity, StampMap};
-use crate::ir::{EditList, Op, Operand, Program, Rewrite, SymbolFlags};
+use crate::entity::{BitSet, Entity, PackedOption, StampSet};
+use crate::ir::{EditList, Op, Operand, Program, Rewrite, SymbolFlags, Value};
 
 /// Memory and answer of the pass.
 #[derive(Debug, Default)]
@@ -24,18 +24,18 @@ pub(super) struct FirstProducers {
     pub(super) handed_back: BitSet,
     /// Ops with a slot that is not a definition, in scope order.
     pub(super) conflicts: Vec<Op>,
-    defined: StampMap,
-    read_by_op: StampMap,
+    defined: StampSet,
+    read_by_op: StampSet,
     /// What the ops of the scope so far read: it was there, wherever it comes from.
-    read: StampMap,
+    read: StampSet,
 }
 
 /// Up to this many pairs of a result and an operand are compared one by one.
 const SCAN_LIMIT: usize = 64;
 
 impl FirstProducers {
-    /// Runs the pass.
-    pub(super) fn run(&mut self, program: &Program, edits: &mut EditList) {
+    /// Runs the pass; on the top level alone if that is all that is asked for.
+    pub(super) fn run(&mut self, program: &Program, top_only: bool, edits: &mut EditList) {
         self.definitions.reset(program.result_count());
         self.handed_back.reset(program.result_count());
         self.conflicts.clear();
@@ -45,10 +45,12 @@ impl FirstProducers {
         let mut next_rewrite = 0;
         let is_open = |rewrite: &Rewrite| !rewrite.settled;
         let any_open = rewrites.iter().any(is_open);
+        let nothing_changed = !edits.has_replacements && edits.dropped.is_empty();
         if any_open {
             self.read.reset(program.value_count());
         }
-        for scope in program.scopes() {
+        let scopes = if top_only { 1 } else { program.scope_count() };
+        for scope in program.scopes().take(scopes) {
             self.defined.clear();
             if any_open {
                 self.read.clear();
@@ -56,9 +58,17 @@ impl FirstProducers {
             if let Some(owner) = program.scope_owner(scope) {
                 for value in program.operand_values(owner) {
                     if let Some(value) = edits.current(value) {
-                        self.defined.insert(value.index(), 0);
+                        self.defined.insert(value.index());
                     }
                 }
+            }
+            if rewrites.is_empty() {
+                for op in program.scope_ops(scope) {
+                    if edits.is_kept(op) {
+                        self.visit(program, edits, op, nothing_changed);
+                    }
+                }
+                continue;
             }
             for op in program.scope_ops(scope).filter(|&op| edits.is_kept(op)) {
                 while rewrites.get(next_rewrite).is_some_and(|rewrite| rewrite.op < op) {
@@ -81,10 +91,10 @@ impl FirstProducers {
                     let rewrite = rewrites[..settled].last().filter(|rewrite| rewrite.op == op);
                     let operands = rewrite.map_or(program.operands(op), |rewrite| &rewrite.operands);
                     for value in operands.iter().filter_map(|operand| edits.current(operand.value()?)) {
-                        self.read.insert(value.index(), 0);
+                        self.read.insert(value.index());
                     }
                 }
-                self.visit(program, edits, op);
+                self.visit(program, edits, op, nothing_changed);
             }
         }
         rewrites.truncate(settled);
@@ -92,12 +102,55 @@ impl FirstProducers {
     }
 
     #[inline]
-    fn visit(&mut self, program: &Program, edits: &EditList, op: Op) {
-        let slots = program.result_range(op);
-        if slots.is_empty() {
+    fn visit(&mut self, program: &Program, edits: &EditList, op: Op, nothing_changed: bool) {
+        if program.symbol_flags(op).contains(SymbolFlags::DEFINES_NOTHING) {
             return;
         }
-        if program.symbol_flags(op).contains(SymbolFlags::DEFINES_NOTHING) {
+        // Most ops have one result. What takes a while elsewhere is to look for what is different.
+        let (slots, operands) = (program.result_range(op), program.operands(op));
+        match program.results(op) {
+            _ if !nothing_changed => self.visit_any(program, edits, op),
+            &[result] => {
+                if self.is_conflict(slots.start, result, operands) {
+                    self.conflicts.push(op);
+                }
+            }
+            results if results.len() * operands.len() <= SCAN_LIMIT => {
+                let mut conflict = false;
+                for (slot, &result) in slots.zip(results) {
+                    conflict |= self.is_conflict(slot, result, operands);
+                }
+                if conflict {
+                    self.conflicts.push(op);
+                }
+            }
+            _ => self.visit_any(program, edits, op),
+        }
+    }
+
+    /// Whether a result of an op is no definition. Under the names that the program has.
+    #[inline]
+    fn is_conflict(&mut self, slot: usize, result: PackedOption<Value>, operands: &[Operand]) -> bool {
+        result.get().is_some_and(|value| !self.define(slot, value, operands.contains(&value.into())))
+    }
+
+    /// Whether a result is a definition, and notes it.
+    #[inline]
+    fn define(&mut self, slot: usize, value: Value, handed_back: bool) -> bool {
+        if handed_back {
+            self.handed_back.insert(slot);
+            return false;
+        }
+        let new = self.defined.insert(value.index());
+        if new {
+            self.definitions.insert(slot);
+        }
+        new
+    }
+
+    fn visit_any(&mut self, program: &Program, edits: &EditList, op: Op) {
+        let slots = program.result_range(op);
+        if slots.is_empty() {
             return;
         }
         let operands = program.operands(op).len();
@@ -120,15 +173,7 @@ impl FirstProducers {
             } else {
                 program.operand_values(op).any(|operand| edits.current(operand) == Some(value))
             };
-            if handed_back {
-                conflict = true;
-                self.handed_back.insert(slot);
-            } else if self.defined.contains(value.index()) {
-                conflict = true;
-            } else {
-                self.defined.insert(value.index(), 0);
-                self.definitions.insert(slot);
-            }
+            conflict |= !self.define(slot, value, handed_back);
         }
         if conflict {
             self.conflicts.push(op);
@@ -139,7 +184,7 @@ impl FirstProducers {
         self.read_by_op.clear_for(program.value_count());
         for value in program.operand_values(op) {
             if let Some(value) = edits.current(value) {
-                self.read_by_op.insert(value.index(), 0);
+                self.read_by_op.insert(value.index());
             }
         }
     }

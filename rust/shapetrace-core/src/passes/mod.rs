@@ -124,7 +124,8 @@ pub static PASSES: &[Pass] = &[
         rounds: Rounds::All,
         run: |run| {
             let state = &mut *run.state;
-            state.first_producers.run(run.program, &mut state.edits);
+            // Thunder's rules ask for producers at the top alone.
+            state.first_producers.run(run.program, run.level == Level::Compat, &mut state.edits);
         },
     },
     Pass {

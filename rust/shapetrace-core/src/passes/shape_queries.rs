@@ -9,7 +9,9 @@ use crate::ir::{EditList, Op, Program, SymbolFlags, Value};
 
 /// Drops the positions of a shape query that are not live behind it.
 pub(super) fn drop_dead_positions(program: &Program, edits: &mut EditList, op: Op, is_live: impl Fn(Value) -> bool) {
-    if !program.symbol_flags(op).contains(SymbolFlags::USUAL_PRINTER) || program.shape_query(op).is_none() {
+    if !program.symbol_flags(op).contains(SymbolFlags::USUAL_PRINTER | SymbolFlags::SHAPE_QUERY)
+        || program.shape_query(op).is_none()
+    {
         return;
     }
     for (slot, result) in program.result_range(op).zip(program.results(op)) {

@@ -21,12 +21,13 @@
 //! dead op neither lends its names to others nor makes any name stay. It may run several times;
 //! what it renames is then renamed on top of what it renamed before.
 
+mod dimensions;
 mod numbering;
 pub mod rules;
 mod view;
 
+use dimensions::Dimensions;
 use numbering::{Node, Numbering};
-use rustc_hash::FxHashMap;
 use view::{Read, View};
 
 use crate::analysis::effects::Effects;
@@ -35,6 +36,9 @@ use crate::ir::{
     EditList, NumberType, Op, Operand, Program, Rewrite, ScalarOp, Scope, ShapeMention, SymbolFlags, Value, ValueKind,
 };
 use crate::passes::Options;
+
+/// Most tensors have no more dimensions; those of one that only mentions tell of.
+const USUAL_DIMENSIONS: usize = 4;
 
 /// What a run of the pass did.
 #[derive(Clone, Copy, Debug, Default)]
@@ -61,7 +65,7 @@ struct OpenScope {
 #[derive(Debug, Default)]
 pub(super) struct ShapeArithmetic {
     numbering: Numbering,
-    dimensions: FxHashMap<(Value, u32), Value>,
+    dimensions: Dimensions<Value>,
     /// Union-find over values: names that the program itself gives to one dimension.
     synonyms: Vec<Value>,
     pinned: BitSet,
@@ -87,7 +91,8 @@ impl ShapeArithmetic {
         self.rewrites.clear();
         let kept = || program.ops().filter(|&op| edits.is_kept(op));
         let has_queries = program.has_numbers() && kept().any(|op| program.shape_query(op).is_some());
-        let has_work = has_queries || (program.has_numbers() && kept().any(|op| program.symbol(op).scalar.is_some()));
+        let has_work =
+            has_queries || (program.has_numbers() && kept().any(|op| program.scalar_operation(op).is_some()));
         if !has_work {
             return Found::default();
         }
@@ -109,17 +114,18 @@ impl ShapeArithmetic {
     fn find_synonyms(&mut self, view: View<'_>, effects: &Effects) {
         self.synonyms.clear();
         self.synonyms.extend(view.program.values());
-        self.dimensions.clear();
+        self.dimensions.reset(view.program.value_count());
         for mention in view.program.shape_mentions() {
             if let Some(number) = view.edits.current(mention.number) {
-                self.dimensions.entry((mention.tensor, mention.position)).or_insert(number);
+                self.dimensions.get_or_insert_with((mention.tensor, mention.position), USUAL_DIMENSIONS, || number);
             }
         }
         for op in view.program.ops().filter(|&op| view.edits.is_kept(op)) {
             let Some(tensor) = view.program.shape_query(op).filter(|_| effects.may_merge(op)) else { continue };
             for (position, result) in view.results(op).enumerate() {
                 if let Some(value) = result {
-                    let other = *self.dimensions.entry((tensor, position as u32)).or_insert(value);
+                    let width = view.program.results(op).len();
+                    let other = self.dimensions.get_or_insert_with((tensor, position as u32), width, || value);
                     self.unite(view.program, value, other);
                 }
             }
@@ -228,7 +234,8 @@ impl ShapeArithmetic {
                 if program.value_kind(value) == ValueKind::Number(NumberType::Int) {
                     let hint = program.value_hint(value);
                     let synonym = self.synonym(value);
-                    self.numbering.bind_dimension(synonym, tensor, position as u32, hint);
+                    let width = program.results(op).len();
+                    self.numbering.bind_dimension(synonym, (tensor, position as u32), width, hint);
                 } else {
                     self.pinned.insert(value.index());
                 }
@@ -281,11 +288,7 @@ impl ShapeArithmetic {
         for &value in program.outputs().iter().chain(program.pinned()).chain(program.inputs()) {
             self.pinned.insert(value.index());
         }
-        for value in program.values() {
-            if !self.defined.contains(value.index()) {
-                self.pinned.insert(value.index());
-            }
-        }
+        self.pinned.insert_all_but(&self.defined);
         for &ShapeMention { tensor, number, .. } in program.shape_mentions() {
             if let (true, Some(number)) = (self.pinned.contains(tensor.index()), view.edits.current(number)) {
                 self.pinned.insert(number.index());
@@ -306,13 +309,12 @@ impl ShapeArithmetic {
         self.representatives.clear();
         self.representatives.resize(self.numbering.node_count(), PackedOption::NONE);
         let has_own_name = |edits: &EditList, value: Value| edits.replacement(value).is_none();
-        for must_stay in [true, false] {
-            for value in program.values().filter(|&value| has_own_name(edits, value)) {
-                let Some(node) = self.node_of_number(program, value) else { continue };
-                let slot = &mut self.representatives[node.index()];
-                if slot.is_none() && self.pinned.contains(value.index()) == must_stay {
-                    *slot = value.into();
-                }
+        for value in program.values().filter(|&value| has_own_name(edits, value)) {
+            let Some(node) = self.node_of_number(program, value) else { continue };
+            let slot = &mut self.representatives[node.index()];
+            let must_stay = |value: Value| self.pinned.contains(value.index());
+            if slot.get().is_none_or(|first| must_stay(value) && !must_stay(first)) {
+                *slot = value.into();
             }
         }
         edits.replacements.resize(program.value_count(), PackedOption::NONE);

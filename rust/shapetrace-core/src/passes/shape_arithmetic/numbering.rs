@@ -6,6 +6,7 @@
 
 use rustc_hash::FxHashMap;
 
+use super::dimensions::Dimensions;
 use super::rules::{self, Answer, Known};
 use crate::entity::{entity, Entity, PackedOption};
 use crate::ir::{Number, NumberType, ScalarOp, Value};
@@ -15,13 +16,14 @@ entity! {
     pub(super) Node, "n"
 }
 
-/// How a number comes about. Two equal keys are one node.
+/// How a number comes about. Literals and operations with equal keys are one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Key {
     /// A number that the program takes, or that comes from an op that is not understood.
-    Leaf(Value),
+    Leaf,
     Literal(Number),
-    Dimension(Value, u32),
+    /// Which one is in a map of its own.
+    Dimension,
     Apply(ScalarOp, Node, PackedOption<Node>),
 }
 
@@ -37,7 +39,9 @@ struct NodeData {
 #[derive(Debug, Default)]
 pub(super) struct Numbering {
     nodes: Vec<NodeData>,
+    /// The nodes of literals and operations. An input has one name, which has its node.
     table: FxHashMap<Key, Node>,
+    dimensions: Dimensions<Node>,
     node_of: Vec<PackedOption<Node>>,
     /// Whether to recognise floor division, for which the host has an operation.
     floor_division: bool,
@@ -47,6 +51,7 @@ impl Numbering {
     pub(super) fn reset(&mut self, values: usize, floor_division: bool) {
         self.nodes.clear();
         self.table.clear();
+        self.dimensions.reset(values);
         self.node_of.clear();
         self.node_of.resize(values, PackedOption::NONE);
         self.floor_division = floor_division;
@@ -81,14 +86,8 @@ impl Numbering {
     }
 
     fn intern(&mut self, key: Key, number_type: NumberType, nonnegative: bool) -> Node {
-        if let Some(&node) = self.table.get(&key) {
-            return node;
-        }
-        let node = Node::from_index(self.nodes.len());
-        let hint = if let Key::Literal(number) = key { Some(number) } else { None };
-        self.nodes.push(NodeData { key, number_type, nonnegative, hint });
-        self.table.insert(key, node);
-        node
+        let (table, nodes) = (&mut self.table, &mut self.nodes);
+        *table.entry(key).or_insert_with(|| push_node(nodes, key, number_type, nonnegative))
     }
 
     pub(super) fn number(&mut self, number: Number) -> Node {
@@ -101,20 +100,22 @@ impl Numbering {
         if let Some(node) = self.node_of(value) {
             return node;
         }
-        let node = self.intern(Key::Leaf(value), number_type, number_type == NumberType::Bool);
+        let node = push_node(&mut self.nodes, Key::Leaf, number_type, number_type == NumberType::Bool);
         self.name(value, node, hint);
         node
     }
 
-    /// Binds a value to a dimension of a tensor.
-    pub(super) fn bind_dimension(&mut self, value: Value, tensor: Value, position: u32, hint: Option<Number>) {
-        let key = Key::Dimension(tensor, position);
+    /// Binds a value to a dimension of a tensor, which has `width` of them.
+    pub(super) fn bind_dimension(&mut self, value: Value, dimension: (Value, u32), width: usize, hint: Option<Number>) {
         if let Some(node) = self.node_of(value) {
             // The number was known before by this name: so is the dimension.
-            self.table.entry(key).or_insert(node);
+            self.dimensions.get_or_insert_with(dimension, width, || node);
             return;
         }
-        let node = self.intern(key, NumberType::Int, true);
+        let nodes = &mut self.nodes;
+        let node = self
+            .dimensions
+            .get_or_insert_with(dimension, width, || push_node(nodes, Key::Dimension, NumberType::Int, true));
         self.bind(value, node, NumberType::Int, hint);
     }
 
@@ -250,6 +251,13 @@ impl Numbering {
         let expected = self.find(ScalarOp::Convert, corrects, Some(int))?;
         (expected == correction).then_some((a, b))
     }
+}
+
+fn push_node(nodes: &mut Vec<NodeData>, key: Key, number_type: NumberType, nonnegative: bool) -> Node {
+    let node = Node::from_index(nodes.len());
+    let hint = if let Key::Literal(number) = key { Some(number) } else { None };
+    nodes.push(NodeData { key, number_type, nonnegative, hint });
+    node
 }
 
 enum Reduced {

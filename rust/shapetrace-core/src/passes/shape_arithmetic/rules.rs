@@ -5,6 +5,8 @@
 //! below try each rule, and whole expressions, against [`evaluate`], and the Python tests try
 //! [`evaluate`] against Python itself and thunder's Python executor.
 
+use std::sync::LazyLock;
+
 use crate::ir::{Number, NumberType, ScalarOp};
 
 /// The result of the operation on literals, as thunder's Python executor computes it.
@@ -284,7 +286,12 @@ pub static RULES: &[Rule] = &[
 
 /// What the rules say of an operation.
 pub fn simplify(op: ScalarOp, a: Known, b: Known, same: bool) -> Option<Answer> {
-    RULES.iter().filter(|rule| rule.ops.contains(&op)).find_map(|rule| (rule.apply)(a, b, same))
+    // Which rules are for which operation is found once: this is asked for every op of arithmetic.
+    static RULES_OF: LazyLock<Vec<Vec<&Rule>>> = LazyLock::new(|| {
+        let rules_of = |op| RULES.iter().filter(|rule| rule.ops.contains(op)).collect();
+        ScalarOp::ALL.iter().map(rules_of).collect()
+    });
+    RULES_OF[op as usize].iter().find_map(|rule| (rule.apply)(a, b, same))
 }
 
 /// Whether the result is never negative, given that the operands are what is known of them.

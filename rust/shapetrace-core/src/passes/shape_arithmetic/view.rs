@@ -56,6 +56,7 @@ impl<'a> View<'a> {
 
     /// As [`Program::scalar_op`].
     pub(super) fn scalar_op(self, op: Op) -> Option<(ScalarOp, Value)> {
+        self.program.scalar_operation(op)?;
         let (scalar, _) = self.program.scalar_op(op)?;
         let result = self.result_values(op).next()?;
         Some((self.edits.rewrite(op).map_or(scalar, |rewrite| rewrite.scalar), result))
