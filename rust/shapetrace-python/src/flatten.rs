@@ -122,6 +122,27 @@ impl Types {
         }
     }
 
+    /// Whether an object is a proxy whose attributes are where they are expected.
+    ///
+    /// # Safety
+    /// The interpreter is attached, and the object is alive.
+    #[inline]
+    pub(crate) unsafe fn has_layout(&self, object: *mut ffi::PyObject) -> bool {
+        matches!(self.known(ffi::Py_TYPE(object)), Some(Shape::Proxy(class)) if class.name_layout.is_some())
+    }
+
+    /// What may be the name of an object, if it is a proxy.
+    ///
+    /// # Safety
+    /// As for `has_layout`.
+    #[inline]
+    pub(crate) unsafe fn name_ahead(&self, object: *mut ffi::PyObject) -> Option<*mut ffi::PyObject> {
+        let Some(Shape::Proxy(class)) = self.known(ffi::Py_TYPE(object)) else { return None };
+        let layout = &self.name_layouts[usize::from(class.name_layout?)];
+        let name = names(Python::assume_attached()).own_name.as_ptr();
+        Some(layout.read(object, [name])?[0])
+    }
+
     #[cold]
     fn classify(&mut self, host: &Host, object: &Bound<'_, PyAny>) -> PyResult<Shape> {
         let py = object.py();
@@ -262,6 +283,7 @@ impl Walk {
     /// # Safety
     /// The interpreter is attached, and `root` stays alive until the walk ends even if Python
     /// code runs in between.
+    #[inline]
     pub(crate) unsafe fn leaves(
         &mut self,
         py: Python<'_>,
@@ -271,11 +293,35 @@ impl Walk {
         ordered: bool,
         leaves: &mut impl Leaves,
     ) -> PyResult<()> {
-        if quick(types, leaves, root) {
+        let bottom = self.stack.len();
+        if ffi::PyTuple_CheckExact(root) != 0 {
+            // The arguments of nearly every op: leaves, in a tuple.
+            let len = ffi::PyTuple_GET_SIZE(root);
+            self.children(types, leaves, len, |index| ffi::PyTuple_GET_ITEM(root, index));
+        } else if quick(types, leaves, root) {
+            return Ok(());
+        } else {
+            self.stack.push(root);
+        }
+        if self.stack.len() == bottom {
             return Ok(());
         }
-        let bottom = self.stack.len();
-        self.stack.push(root);
+        self.walk(py, types, host, bottom, ordered, leaves)
+    }
+
+    /// Walks what is on the stack above `bottom`.
+    ///
+    /// # Safety
+    /// As for `leaves`.
+    unsafe fn walk(
+        &mut self,
+        py: Python<'_>,
+        types: &mut Types,
+        host: &Host,
+        bottom: usize,
+        ordered: bool,
+        leaves: &mut impl Leaves,
+    ) -> PyResult<()> {
         let mut steps = 0;
         while self.stack.len() > bottom {
             if steps > SIZE_LIMIT {
@@ -352,7 +398,9 @@ impl Walk {
         while index < len && quick(types, leaves, child(index)) {
             index += 1;
         }
-        self.stack.extend((index..len).rev().map(child));
+        if index < len {
+            self.stack.extend((index..len).rev().map(child));
+        }
         index as usize
     }
 
@@ -416,7 +464,8 @@ impl Walk {
 ///
 /// # Safety
 /// `object` is alive.
-#[inline]
+#[inline(always)]
+#[allow(clippy::inline_always, reason = "once for every leaf of a trace")]
 unsafe fn quick(types: &Types, leaves: &mut impl Leaves, object: *mut ffi::PyObject) -> bool {
     leaves.take_known(object)
         || match types.known(ffi::Py_TYPE(object)) {

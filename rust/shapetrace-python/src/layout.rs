@@ -262,6 +262,21 @@ pub(crate) fn prefetch(address: *const u8) {
     let _ = address;
 }
 
+/// Whether no member of a set has this hash, as far as one look can tell: a search begins at the
+/// place that the hash gives, and ends where a place was never taken.
+///
+/// # Safety
+/// The interpreter is attached, and `set` is a set.
+#[inline]
+pub(crate) unsafe fn is_surely_not_in_set(set: *mut ffi::PyObject, hash: isize) -> bool {
+    if !place::KNOWN {
+        return false;
+    }
+    let set = set.cast::<ffi::PySetObject>();
+    let first = (*set).table.add((hash & (*set).mask) as usize);
+    (*first).key.is_null()
+}
+
 /// Compares direct reads with `getattr` on objects in every state that one can be in: fresh, with
 /// its dictionary asked for, with more attributes than the class knows, with one missing.
 pub(crate) fn direct_reads_work(py: pyo3::Python<'_>) -> bool {

@@ -29,7 +29,7 @@ use shapetrace_core::ir::{
 use crate::borrowed::Borrowed;
 use crate::flatten::{Leaves, ProxyClass, ProxyKind, Slowly, Types, Walk};
 use crate::host::Host;
-use crate::layout::{prefetch, Layout};
+use crate::layout::{self, prefetch, Layout};
 use crate::names::names;
 use crate::table::Table;
 
@@ -40,7 +40,7 @@ const SYMBOL_LIMIT: usize = 4096;
 const NESTING_LIMIT: u32 = 1 << 18;
 
 /// So many bound symbols ahead the next ones are asked for, step by step; see `ask_for_op`.
-const AHEAD: [usize; 4] = [8, 5, 3, 1];
+const AHEAD: [usize; 5] = [9, 7, 5, 3, 1];
 
 /// One symbol seen before.
 struct KnownSymbol {
@@ -115,7 +115,12 @@ const COLLECTION: u32 = 1 << 31;
 /// The interpreter is attached and `name` is a string.
 #[inline]
 unsafe fn hash_of(name: *mut ffi::PyObject) -> usize {
-    ffi::PyObject_Hash(name) as usize
+    let kept = (*name.cast::<ffi::PyASCIIObject>()).hash;
+    if kept == -1 {
+        ffi::PyObject_Hash(name) as usize
+    } else {
+        kept as usize
+    }
 }
 
 impl Reading {
@@ -392,7 +397,7 @@ impl Reader {
             // The length is asked each time: code of the user that runs in between could change it.
             while index < ffi::PyList_GET_SIZE(list) as usize {
                 let at = |index: usize| ffi::PyList_GET_ITEM(list, index as ffi::Py_ssize_t);
-                self.ask_ahead(call, index, ffi::PyList_GET_SIZE(list) as usize, at);
+                self.ask_ahead(call, index, ffi::PyList_GET_SIZE(list) as usize, top, at);
                 self.read_item(call, at(index), top)?;
                 index += 1;
             }
@@ -426,6 +431,7 @@ impl Reader {
         call: &Call<'_, '_>,
         index: usize,
         len: usize,
+        top: bool,
         at: impl Fn(usize) -> *mut ffi::PyObject,
     ) {
         if self.layout.is_none() {
@@ -433,7 +439,7 @@ impl Reader {
         }
         for (step, distance) in AHEAD.into_iter().enumerate() {
             if index + distance < len {
-                self.ask_for_op(call, at(index + distance), step);
+                self.ask_for_op(call, at(index + distance), step, top);
             }
         }
     }
@@ -456,19 +462,19 @@ impl Reader {
             // SAFETY: the list is alive; that it is a list and has an item is asked first.
             unsafe {
                 if ffi::PyList_CheckExact(list) != 0 && ffi::PyList_GET_SIZE(list) > 0 {
-                    self.ask_for_op(call, ffi::PyList_GET_ITEM(list, 0), step);
+                    self.ask_for_op(call, ffi::PyList_GET_ITEM(list, 0), step, false);
                 }
             }
         }
     }
 
     /// Asks for the memory of one op: step 0 for the object, 1 for where its attributes are, 2 for
-    /// what they point to.
+    /// what they point to, 3 for the attributes of what it makes, 4 for the name of that.
     ///
     /// # Safety
     /// `item` is alive.
     #[inline]
-    unsafe fn ask_for_op(&mut self, call: &Call<'_, '_>, item: *mut ffi::PyObject, step: usize) {
+    unsafe fn ask_for_op(&mut self, call: &Call<'_, '_>, item: *mut ffi::PyObject, step: usize, top: bool) {
         if step == 0 {
             prefetch(item.cast::<u8>().wrapping_sub(32));
             prefetch(item.cast());
@@ -481,12 +487,37 @@ impl Reader {
             Layout::<FIELDS>::prefetch_values(item);
             return;
         }
-        let Some(layout) = &self.layout else { return };
-        let Some(parts) = layout.read(item, call.fields) else { return };
-        for part in &parts[1..] {
-            prefetch(part.cast());
+        if step == 2 {
+            let Some(layout) = &self.layout else { return };
+            let Some(parts) = layout.read(item, call.fields) else { return };
+            let [_, args, kwargs, output, subsymbols, tags] = parts;
+            prefetch(output.cast());
+            prefetch(subsymbols.cast());
+            prefetch(tags.cast());
+            if call.options.full || top {
+                prefetch(output.cast::<u8>().wrapping_sub(32));
+                prefetch(args.cast());
+                prefetch(kwargs.cast());
+            }
+            self.ahead.put(item, self.reading.epoch, parts);
+            return;
         }
-        self.ahead.put(item, self.reading.epoch, parts);
+        if !call.options.full && !top {
+            return;
+        }
+        let Some([_, args, _, output, _, _]) = self.ahead.get(item, self.reading.epoch) else { return };
+        if step == 3 {
+            if ffi::PyTuple_CheckExact(args) != 0 {
+                for index in 0..ffi::PyTuple_GET_SIZE(args).min(3) {
+                    prefetch(ffi::PyTuple_GET_ITEM(args, index).cast());
+                }
+            }
+            if self.types.has_layout(output) {
+                Layout::<1>::prefetch_values(output);
+            }
+        } else if let Some(name) = self.types.name_ahead(output) {
+            prefetch(name.cast());
+        }
     }
 
     /// Makes our own what is borrowed. Call it before Python code may run.
@@ -822,6 +853,9 @@ unsafe fn has_effect_tag(host: &Host, tags: *mut ffi::PyObject) -> Option<PyResu
         return None;
     }
     if ffi::PySet_GET_SIZE(tags) == 0 {
+        return Some(Ok(false));
+    }
+    if layout::is_surely_not_in_set(tags, host.effect_tag_hash) {
         return Some(Ok(false));
     }
     let (mut position, mut key, mut hash) = (0, std::ptr::null_mut(), 0);

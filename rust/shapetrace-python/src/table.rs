@@ -62,14 +62,20 @@ impl Table {
         ((key as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) as usize) >> self.shift
     }
 
+    #[inline]
+    fn entry(&self, place: usize) -> &Entry {
+        debug_assert!(self.entries.len().is_power_of_two());
+        // SAFETY: the number of places is a power of two, so the mask keeps the index below it.
+        unsafe { self.entries.get_unchecked(place & (self.entries.len() - 1)) }
+    }
+
     /// The id of the first entry with this key that is accepted.
     #[inline]
     pub(crate) fn find(&self, key: usize, accept: impl Fn(u32) -> bool) -> Option<u32> {
-        let mask = self.entries.len() - 1;
         let mut place = self.start(key);
         loop {
-            // The mask keeps the place inside; there is always a free one.
-            let entry = self.entries[place & mask];
+            // There is always a free one.
+            let entry = *self.entry(place);
             if entry.stamp != self.stamp {
                 return None;
             }
