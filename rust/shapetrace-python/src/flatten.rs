@@ -6,7 +6,8 @@
 
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList, PySlice, PyString, PyTuple, PyType};
+use pyo3::types::{PyDict, PyInt, PyList, PySlice, PyString, PyTuple, PyType};
+use pyo3::PyTypeInfo;
 
 use crate::host::Host;
 use crate::layout::Layout;
@@ -59,6 +60,8 @@ pub(crate) struct Types {
     known: Table,
     shapes: Vec<Shape>,
     kept: Vec<Py<PyType>>,
+    /// `int` was met, and is a literal.
+    int_is_literal: bool,
     dataclasses: Vec<Vec<Py<PyString>>>,
     name_layouts: Vec<Layout<1>>,
     /// Whether attributes are read directly: see `layout`.
@@ -187,6 +190,7 @@ impl Types {
         // not come here with this object's tables.
         self.known.insert(object.get_type_ptr() as usize, self.shapes.len() as u32);
         self.shapes.push(shape);
+        self.int_is_literal |= shape == Shape::Literal && class.is(PyInt::type_object(py));
         self.kept.push(class.unbind());
         Ok(shape)
     }
@@ -216,6 +220,12 @@ fn dataclass_fields(class: &Bound<'_, PyType>) -> PyResult<Option<Vec<Py<PyStrin
 
 /// What is done with the leaves of a structure.
 pub(crate) trait Leaves {
+    /// Whether literals are more to it than leaves that are passed over.
+    #[inline]
+    fn wants_literals(&self) -> bool {
+        true
+    }
+
     /// Takes what was seen before and is known by its address; `false` if it is not.
     #[inline]
     fn take_known(&mut self, leaf: *mut ffi::PyObject) -> bool {
@@ -345,7 +355,7 @@ impl Walk {
             match shape {
                 Shape::Literal | Shape::Proxy(_) => {
                     let class = if let Shape::Proxy(class) = shape { Some(class) } else { None };
-                    if !leaves.take(types, object, class) {
+                    if !leaves.take_known(object) && !leaves.take(types, object, class) {
                         self.hold(py, object, leaves);
                         if let Err(error) = leaves.ask(host, &Bound::from_borrowed_ptr(py, object), class) {
                             return self.fail(bottom, error);
@@ -467,8 +477,13 @@ impl Walk {
 #[inline(always)]
 #[allow(clippy::inline_always, reason = "once for every leaf of a trace")]
 unsafe fn quick(types: &Types, leaves: &mut impl Leaves, object: *mut ffi::PyObject) -> bool {
+    let class = ffi::Py_TYPE(object);
+    if types.int_is_literal && class == &raw mut ffi::PyLong_Type && !leaves.wants_literals() {
+        // Half of all leaves.
+        return true;
+    }
     leaves.take_known(object)
-        || match types.known(ffi::Py_TYPE(object)) {
+        || match types.known(class) {
             Some(Shape::Literal) => leaves.take(types, object, None),
             Some(Shape::Proxy(class)) => leaves.take(types, object, Some(class)),
             _ => false,

@@ -39,8 +39,24 @@ const SYMBOL_LIMIT: usize = 4096;
 /// Ops nested deeper than this are refused: one that contains itself would be read for ever.
 const NESTING_LIMIT: u32 = 1 << 18;
 
-/// So many bound symbols ahead the next ones are asked for, step by step; see `ask_for_op`.
-const AHEAD: [usize; 5] = [9, 7, 5, 3, 1];
+/// So many bound symbols ahead the next ones are asked for, step by step; see [`Step`].
+const AHEAD: [(Step, usize); 4] = [(Step::Object, 8), (Step::Values, 5), (Step::Parts, 3), (Step::Made, 1)];
+
+/// The same for scopes. Most have one or two ops, too few to look ahead inside them.
+const SCOPES_AHEAD: [(Step, usize); 3] = [(Step::Object, 6), (Step::Values, 4), (Step::Parts, 2)];
+
+/// What is asked for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Step {
+    /// The bound symbol.
+    Object,
+    /// Where its attributes are.
+    Values,
+    /// What these point to.
+    Parts,
+    /// Where the attributes of what it makes are: a name is read there.
+    Made,
+}
 
 /// One symbol seen before.
 struct KnownSymbol {
@@ -228,9 +244,9 @@ impl Ahead {
 
     /// The attributes, if no Python code ran since they were read.
     #[inline]
-    fn get(&self, item: *mut ffi::PyObject, epoch: u64) -> Option<[*mut ffi::PyObject; FIELDS]> {
+    fn get(&self, item: *mut ffi::PyObject, epoch: u64) -> Option<&[*mut ffi::PyObject; FIELDS]> {
         let (of, then, parts) = &self.0[Self::place(item)];
-        (*of == item && *then == epoch).then_some(*parts)
+        (*of == item && *then == epoch).then_some(parts)
     }
 }
 
@@ -437,28 +453,25 @@ impl Reader {
         if self.layout.is_none() {
             return;
         }
-        for (step, distance) in AHEAD.into_iter().enumerate() {
+        for (step, distance) in AHEAD {
             if index + distance < len {
                 self.ask_for_op(call, at(index + distance), step, top);
             }
         }
     }
 
-    /// Asks for the memory of the scopes that come next: most have one or two ops, too few to
-    /// look ahead inside them.
+    /// Asks for the memory of the scopes that come next.
     #[inline]
     fn ask_for_scopes(&mut self, call: &Call<'_, '_>) {
         if self.layout.is_none() {
             return;
         }
-        let pending = &self.reading.pending;
-        let list = |back: usize| pending.get(pending.len().checked_sub(back)?).map(|pending| pending.list);
-        if let Some(list) = list(AHEAD[0] + 2) {
-            prefetch(list.cast());
-        }
-        let lists = AHEAD.map(list);
-        for (step, list) in lists.into_iter().enumerate() {
-            let Some(list) = list else { continue };
+        let len = self.reading.pending.len();
+        for (step, distance) in SCOPES_AHEAD {
+            if distance > len {
+                continue;
+            }
+            let list = self.reading.pending[len - distance].list;
             // SAFETY: the list is alive; that it is a list and has an item is asked first.
             unsafe {
                 if ffi::PyList_CheckExact(list) != 0 && ffi::PyList_GET_SIZE(list) > 0 {
@@ -468,14 +481,14 @@ impl Reader {
         }
     }
 
-    /// Asks for the memory of one op: step 0 for the object, 1 for where its attributes are, 2 for
-    /// what they point to, 3 for the attributes of what it makes, 4 for the name of that.
+    /// Asks for the memory of one op.
     ///
     /// # Safety
     /// `item` is alive.
-    #[inline]
-    unsafe fn ask_for_op(&mut self, call: &Call<'_, '_>, item: *mut ffi::PyObject, step: usize, top: bool) {
-        if step == 0 {
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "each step is a few instructions, and known where it is called")]
+    unsafe fn ask_for_op(&mut self, call: &Call<'_, '_>, item: *mut ffi::PyObject, step: Step, top: bool) {
+        if step == Step::Object {
             prefetch(item.cast::<u8>().wrapping_sub(32));
             prefetch(item.cast());
             return;
@@ -483,40 +496,29 @@ impl Reader {
         if ffi::Py_TYPE(item).cast() != call.host.bound_symbol.as_ptr() {
             return;
         }
-        if step == 1 {
+        if step == Step::Values {
             Layout::<FIELDS>::prefetch_values(item);
             return;
         }
-        if step == 2 {
+        let is_whole = call.options.full || top;
+        if step == Step::Parts {
             let Some(layout) = &self.layout else { return };
             let Some(parts) = layout.read(item, call.fields) else { return };
             let [_, args, kwargs, output, subsymbols, tags] = parts;
             prefetch(output.cast());
             prefetch(subsymbols.cast());
             prefetch(tags.cast());
-            if call.options.full || top {
-                prefetch(output.cast::<u8>().wrapping_sub(32));
+            if is_whole {
                 prefetch(args.cast());
                 prefetch(kwargs.cast());
             }
             self.ahead.put(item, self.reading.epoch, parts);
-            return;
-        }
-        if !call.options.full && !top {
-            return;
-        }
-        let Some([_, args, _, output, _, _]) = self.ahead.get(item, self.reading.epoch) else { return };
-        if step == 3 {
-            if ffi::PyTuple_CheckExact(args) != 0 {
-                for index in 0..ffi::PyTuple_GET_SIZE(args).min(3) {
-                    prefetch(ffi::PyTuple_GET_ITEM(args, index).cast());
+        } else if is_whole {
+            if let Some(&[_, _, _, output, _, _]) = self.ahead.get(item, self.reading.epoch) {
+                if self.types.has_layout(output) {
+                    Layout::<1>::prefetch_values(output);
                 }
             }
-            if self.types.has_layout(output) {
-                Layout::<1>::prefetch_values(output);
-            }
-        } else if let Some(name) = self.types.name_ahead(output) {
-            prefetch(name.cast());
         }
     }
 
@@ -536,7 +538,7 @@ impl Reader {
         self.reading.bound_symbols.push(item);
         let mut direct = None;
         if ffi::Py_TYPE(item).cast() == call.host.bound_symbol.as_ptr() {
-            direct = self.ahead.get(item, self.reading.epoch);
+            direct = self.ahead.get(item, self.reading.epoch).copied();
             if direct.is_none() {
                 direct = self.layout.as_ref().and_then(|layout| layout.read(item, call.fields));
             }
@@ -556,6 +558,9 @@ impl Reader {
             Bound::from_borrowed_ptr(py, subsymbols).len()? == 0
         };
         if !is_empty {
+            if ffi::PyList_CheckExact(subsymbols) != 0 {
+                prefetch((*subsymbols.cast::<ffi::PyListObject>()).ob_item.cast());
+            }
             self.reading.pending.push(Pending { owner: op, list: subsymbols, depth: call.depth + 1 });
         }
         if self.walk.holds_any() {
@@ -626,7 +631,7 @@ impl Reader {
             let mut any = AnyProxy { found: false, reading };
             walk.leaves(py, types, call.host, output, false, &mut any)?;
             flags.set(OpFlags::UNREAD_RESULT, any.found);
-            return call.builder.finish_op(symbol, flags).map_err(invalid);
+            return call.builder.finish_own_op(symbol, flags).map_err(invalid);
         }
         let mut operands =
             OperandLeaves { builder: &mut call.builder, reading, contents, full, want_literals: is_scalar && full };
@@ -674,7 +679,7 @@ impl Reader {
                 flags |= if said.is_truthy()? { OpFlags::EFFECT } else { OpFlags::NO_EFFECT };
             }
         }
-        call.builder.finish_op(symbol, flags).map_err(invalid)
+        call.builder.finish_own_op(symbol, flags).map_err(invalid)
     }
 
     /// What is known of a symbol, as an index.
@@ -939,6 +944,11 @@ struct OperandLeaves<'a> {
 
 impl Leaves for OperandLeaves<'_> {
     #[inline]
+    fn wants_literals(&self) -> bool {
+        self.want_literals
+    }
+
+    #[inline]
     fn take_known(&mut self, leaf: *mut ffi::PyObject) -> bool {
         let Some((value, false)) = self.reading.known(leaf) else { return false };
         self.builder.push_operand(value.into());
@@ -1028,7 +1038,8 @@ impl Leaves for ResultLeaves<'_> {
 }
 
 impl Reading {
-    /// The value that a proxy stands for, if that can be told without running Python code.
+    /// The value that a proxy stands for that is not known by its address, if that can be told
+    /// without running Python code.
     #[inline]
     fn value(
         &mut self,
@@ -1038,9 +1049,6 @@ impl Reading {
         class: ProxyClass,
         full: bool,
     ) -> Option<Value> {
-        if let Some((value, _)) = self.known(proxy) {
-            return Some(value);
-        }
         if full && class.kind == ProxyKind::Number {
             return None;
         }
