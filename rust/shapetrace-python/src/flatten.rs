@@ -134,18 +134,6 @@ impl Types {
         matches!(self.known(ffi::Py_TYPE(object)), Some(Shape::Proxy(class)) if class.name_layout.is_some())
     }
 
-    /// What may be the name of an object, if it is a proxy.
-    ///
-    /// # Safety
-    /// As for `has_layout`.
-    #[inline]
-    pub(crate) unsafe fn name_ahead(&self, object: *mut ffi::PyObject) -> Option<*mut ffi::PyObject> {
-        let Some(Shape::Proxy(class)) = self.known(ffi::Py_TYPE(object)) else { return None };
-        let layout = &self.name_layouts[usize::from(class.name_layout?)];
-        let name = names(Python::assume_attached()).own_name.as_ptr();
-        Some(layout.read(object, [name])?[0])
-    }
-
     #[cold]
     fn classify(&mut self, host: &Host, object: &Bound<'_, PyAny>) -> PyResult<Shape> {
         let py = object.py();

@@ -22,8 +22,8 @@ use pyo3::PyTypeInfo;
 use shapetrace_core::entity::{Entity, PackedOption};
 use shapetrace_core::error::BuildError;
 use shapetrace_core::ir::{
-    Number, NumberType, Op, OpFlags, Operand, Program, ProgramBuilder, ScalarOp, Symbol, SymbolData, SymbolFlags,
-    Value, ValueKind,
+    Constant, Number, NumberType, Op, OpFlags, Operand, Program, ProgramBuilder, ScalarOp, Symbol, SymbolData,
+    SymbolFlags, Value, ValueKind,
 };
 
 use crate::borrowed::Borrowed;
@@ -957,7 +957,7 @@ impl Leaves for OperandLeaves<'_> {
 
     #[inline]
     fn take(&mut self, types: &Types, leaf: *mut ffi::PyObject, class: Option<ProxyClass>) -> bool {
-        let Some(class) = class else { return !self.want_literals };
+        let Some(class) = class else { return !self.want_literals || self.take_literal(leaf) };
         if class.kind == ProxyKind::Collection && self.full {
             return false;
         }
@@ -973,11 +973,7 @@ impl Leaves for OperandLeaves<'_> {
             }
             self.reading.ask_for_value(self.builder, leaf, class, self.full)?.into()
         } else {
-            let number = literal(leaf).unwrap_or_else(|| {
-                self.reading.opaque_literals += 1;
-                Number::Opaque(self.reading.opaque_literals)
-            });
-            self.builder.constant(number).map_err(invalid)?.into()
+            self.constant(leaf)?.into()
         };
         self.builder.push_operand(operand);
         Ok(())
@@ -985,6 +981,26 @@ impl Leaves for OperandLeaves<'_> {
 
     fn hold(&mut self, py: Python<'_>) {
         self.reading.hold(py);
+    }
+}
+
+impl OperandLeaves<'_> {
+    /// A literal among the operands of arithmetic. Looking at it runs no Python code.
+    #[inline(never)]
+    fn take_literal(&mut self, leaf: *mut ffi::PyObject) -> bool {
+        // SAFETY: the interpreter is attached while a trace is read, and the leaf is alive.
+        let leaf = unsafe { Bound::from_borrowed_ptr(Python::assume_attached(), leaf) };
+        let Ok(constant) = self.constant(&leaf) else { return false };
+        self.builder.push_operand(constant.into());
+        true
+    }
+
+    fn constant(&mut self, leaf: &Bound<'_, PyAny>) -> PyResult<Constant> {
+        let number = literal(leaf).unwrap_or_else(|| {
+            self.reading.opaque_literals += 1;
+            Number::Opaque(self.reading.opaque_literals)
+        });
+        self.builder.constant(number).map_err(invalid)
     }
 }
 
@@ -1198,14 +1214,17 @@ fn type_literal(object: &Bound<'_, PyAny>) -> Option<NumberType> {
 }
 
 /// A literal as arithmetic sees it, if it does. Only exact types count: a subclass may compute
-/// otherwise.
+/// otherwise. Runs no Python code, and makes no object.
 pub(crate) fn literal(object: &Bound<'_, PyAny>) -> Option<Number> {
     if let Ok(flag) = object.cast_exact::<PyBool>() {
         Some(Number::Bool(flag.is_true()))
     } else if object.is_exact_instance_of::<PyInt>() {
-        object.extract().ok().map(Number::Int)
-    } else if object.is_exact_instance_of::<PyFloat>() {
-        object.extract().ok().map(Number::Float)
+        let mut overflow = 0;
+        // SAFETY: an `int`: this says that it is too large, and raises nothing.
+        let int = unsafe { ffi::PyLong_AsLongLongAndOverflow(object.as_ptr(), &raw mut overflow) };
+        (overflow == 0).then_some(Number::Int(int))
+    } else if let Ok(float) = object.cast_exact::<PyFloat>() {
+        Some(Number::Float(float.value()))
     } else {
         type_literal(object).map(Number::Type)
     }

@@ -44,6 +44,9 @@ impl Table {
 
     /// Forgets all keys. A table that is far larger than what was in it gives its memory back.
     pub(crate) fn clear(&mut self) {
+        if self.len == 0 {
+            return;
+        }
         if self.entries.len() > SMALL && self.entries.len() / 64 > self.len {
             *self = Self::default();
         } else if self.stamp == u32::MAX {
