@@ -258,8 +258,6 @@ const FIELDS: usize = 6;
 pub(crate) struct Reader {
     pub(crate) types: Types,
     layout: Option<Layout<FIELDS>>,
-    /// Where symbols keep their tags.
-    symbol_layout: Option<(Layout<1>, Py<PyType>)>,
     /// Indices into `symbols`, by address.
     symbol_index: Table,
     symbols: Vec<KnownSymbol>,
@@ -727,9 +725,6 @@ impl Reader {
         self.hold(call.py);
         let symbol = Bound::from_borrowed_ptr(call.py, object);
         let index = self.learn_symbol(call.host, &mut call.builder, &symbol)?;
-        if self.types.direct && self.symbol_layout.is_none() {
-            self.symbol_layout = tags_layout(&symbol.get_type());
-        }
         if let Some(before) = found {
             // A symbol whose tags changed takes a new place, which keeps the object.
             self.symbols[before as usize].object = None;
@@ -742,12 +737,31 @@ impl Reader {
     /// # Safety
     /// The symbol is alive.
     unsafe fn tags_directly(&self, symbol: *mut ffi::PyObject) -> Option<(usize, isize)> {
-        let (layout, class) = self.symbol_layout.as_ref()?;
-        if ffi::Py_TYPE(symbol).cast() != class.as_ptr() || !layout.is_current() {
+        if !self.types.direct {
             return None;
         }
         let name = names(Python::assume_attached()).tags.as_ptr();
-        let [tags] = layout.read(symbol, [name])?;
+        let class = ffi::Py_TYPE(symbol);
+        let get_attribute = (*class).tp_getattro? as usize;
+        if (*class).tp_flags & ffi::Py_TPFLAGS_HEAPTYPE == 0
+            || get_attribute != ffi::PyObject_GenericGetAttr as *const () as usize
+        {
+            return None;
+        }
+        // A slot of the class itself: no other descriptor is asked, and no dictionary.
+        let slot = ffi::PyDict_GetItemWithError((*class).tp_dict, name);
+        if slot.is_null() || ffi::Py_TYPE(slot) != &raw mut ffi::PyMemberDescr_Type {
+            ffi::PyErr_Clear();
+            return None;
+        }
+        let tags = ffi::PyObject_GetAttr(symbol, name);
+        if tags.is_null() {
+            // Not set: whoever asks in Python gets the error.
+            ffi::PyErr_Clear();
+            return None;
+        }
+        // The slot has it, so giving ours up frees nothing.
+        ffi::Py_DECREF(tags);
         let len = if tags == ffi::Py_None() {
             0
         } else if ffi::PyList_CheckExact(tags) != 0 {
@@ -1228,18 +1242,6 @@ pub(crate) fn literal(object: &Bound<'_, PyAny>) -> Option<Number> {
     } else {
         type_literal(object).map(Number::Type)
     }
-}
-
-/// Where the symbols of a class keep their tags; none if the class has a descriptor of that name,
-/// which would be asked before the instance is.
-fn tags_layout(class: &Bound<'_, PyType>) -> Option<(Layout<1>, Py<PyType>)> {
-    let name = &names(class.py()).tags;
-    if class.getattr(name).is_ok_and(|of_class| of_class.get_type().hasattr("__set__").unwrap_or(true)) {
-        return None;
-    }
-    // SAFETY: a class, kept alive beside its layout, and an interned string.
-    let layout = unsafe { Layout::find(class.as_type_ptr(), [name.as_ptr()]) }?;
-    Some((layout, class.clone().unbind()))
 }
 
 /// Where the tags of a symbol are and how many.
