@@ -120,7 +120,7 @@ impl Types {
         // still current is asked here.
         unsafe {
             let name = names(py).own_name.as_ptr();
-            let [found] = if layout.is_current() { layout.read(proxy, [name])? } else { return None };
+            let [found] = if layout.is_current() { layout.read(proxy, &[name])? } else { return None };
             (ffi::Py_TYPE(found) == &raw mut ffi::PyUnicode_Type).then_some(found)
         }
     }

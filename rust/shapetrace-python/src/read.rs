@@ -39,13 +39,7 @@ const SYMBOL_LIMIT: usize = 4096;
 /// Ops nested deeper than this are refused: one that contains itself would be read for ever.
 const NESTING_LIMIT: u32 = 1 << 18;
 
-/// So many bound symbols ahead the next ones are asked for, step by step; see [`Step`].
-const AHEAD: [(Step, usize); 4] = [(Step::Object, 8), (Step::Values, 5), (Step::Parts, 3), (Step::Made, 1)];
-
-/// The same for scopes. Most have one or two ops, too few to look ahead inside them.
-const SCOPES_AHEAD: [(Step, usize); 3] = [(Step::Object, 6), (Step::Values, 4), (Step::Parts, 2)];
-
-/// What is asked for.
+/// What is asked for ahead of reading.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Step {
     /// The bound symbol.
@@ -221,7 +215,7 @@ impl Reading {
 /// Attributes that were read when their memory was asked for, for a few bound symbols.
 struct Ahead([(*mut ffi::PyObject, u64, [*mut ffi::PyObject; FIELDS]); AHEAD_PLACES]);
 
-/// A power of two, and more than [`AHEAD`] looks at.
+/// A power of two, and several times as many as are looked at ahead.
 const AHEAD_PLACES: usize = 32;
 
 impl Default for Ahead {
@@ -451,10 +445,21 @@ impl Reader {
         if self.layout.is_none() {
             return;
         }
-        for (step, distance) in AHEAD {
-            if index + distance < len {
-                self.ask_for_op(call, at(index + distance), step, top);
-            }
+        // Written out, for this is done for every op; most scopes inside others have one.
+        let left = len - index;
+        if left <= 1 {
+            return;
+        }
+        self.ask_for_op(call, at(index + 1), Step::Made, top);
+        if left <= 3 {
+            return;
+        }
+        self.ask_for_op(call, at(index + 3), Step::Parts, top);
+        if left > 5 {
+            self.ask_for_op(call, at(index + 5), Step::Values, top);
+        }
+        if left > 8 {
+            self.ask_for_op(call, at(index + 8), Step::Object, top);
         }
     }
 
@@ -464,17 +469,29 @@ impl Reader {
         if self.layout.is_none() {
             return;
         }
+        // Most scopes have one or two ops, too few to look ahead inside them.
         let len = self.reading.pending.len();
-        for (step, distance) in SCOPES_AHEAD {
-            if distance > len {
-                continue;
-            }
-            let list = self.reading.pending[len - distance].list;
-            // SAFETY: the list is alive; that it is a list and has an item is asked first.
-            unsafe {
-                if ffi::PyList_CheckExact(list) != 0 && ffi::PyList_GET_SIZE(list) > 0 {
-                    self.ask_for_op(call, ffi::PyList_GET_ITEM(list, 0), step, false);
-                }
+        if len < 2 {
+            return;
+        }
+        self.ask_for_scope(call, len - 2, Step::Parts);
+        if len >= 4 {
+            self.ask_for_scope(call, len - 4, Step::Values);
+        }
+        if len >= 6 {
+            self.ask_for_scope(call, len - 6, Step::Object);
+        }
+    }
+
+    /// Asks for the memory of the first op of a scope.
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "as for `ask_for_op`")]
+    fn ask_for_scope(&mut self, call: &Call<'_, '_>, index: usize, step: Step) {
+        let list = self.reading.pending[index].list;
+        // SAFETY: the list is alive; that it is a list and has an item is asked first.
+        unsafe {
+            if ffi::PyList_CheckExact(list) != 0 && ffi::PyList_GET_SIZE(list) > 0 {
+                self.ask_for_op(call, ffi::PyList_GET_ITEM(list, 0), step, false);
             }
         }
     }
@@ -501,7 +518,7 @@ impl Reader {
         let is_whole = call.options.full || top;
         if step == Step::Parts {
             let Some(layout) = &self.layout else { return };
-            let Some(parts) = layout.read(item, call.fields) else { return };
+            let Some(parts) = layout.read(item, &call.fields) else { return };
             let [_, args, kwargs, output, subsymbols, tags] = parts;
             prefetch(output.cast());
             prefetch(subsymbols.cast());
@@ -538,7 +555,7 @@ impl Reader {
         if ffi::Py_TYPE(item).cast() == call.host.bound_symbol.as_ptr() {
             direct = self.ahead.get(item, self.reading.epoch).copied();
             if direct.is_none() {
-                direct = self.layout.as_ref().and_then(|layout| layout.read(item, call.fields));
+                direct = self.layout.as_ref().and_then(|layout| layout.read(item, &call.fields));
             }
         }
         let parts = match direct {
