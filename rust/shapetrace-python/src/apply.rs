@@ -44,6 +44,11 @@ impl<'a, 'py> Applier<'a, 'py> {
 
     /// The bound symbols of the top level.
     pub(crate) fn run(&mut self) -> PyResult<Bound<'py, PyList>> {
+        if !self.edits.any_changed() {
+            return self.list(Scope::TOP);
+        }
+        // Making an op anew is Python code.
+        self.reader.reading.hold(self.py);
         // Innermost scopes first, so that an op finds what is inside it made already.
         for scope in self.program.scopes().rev() {
             let made_anew = match self.program.scope_owner(scope) {
@@ -70,12 +75,12 @@ impl<'a, 'py> Applier<'a, 'py> {
         for scope in self.program.scopes() {
             let owner = self.program.scope_owner(scope).map(Entity::index);
             for op in self.program.scope_ops(scope) {
-                let before = self.reader.reading.bound_symbols[op.index()].bind(py);
+                let before = self.reader.reading.bound_symbols.get(py, op.index());
                 let (after, word) = match self.edits.status(op) {
                     OpStatus::Removed(reason) => (None, reason.name()),
                     OpStatus::Kept => match self.rebuilt.get(&op) {
-                        Some(rebuilt) => (Some(rebuilt.bind(py)), "changed"),
-                        None => (Some(before), "kept"),
+                        Some(rebuilt) => (Some(rebuilt.bind(py).clone()), "changed"),
+                        None => (Some(before.clone()), "kept"),
                     },
                 };
                 details.append((before, after, owner, word, effects.has_effect(op)))?;
@@ -90,9 +95,9 @@ impl<'a, 'py> Applier<'a, 'py> {
         for value in self.program.values() {
             if let Some(operand) = self.edits.replacement(value) {
                 let name = &names(self.py).name;
-                let before = self.reader.reading.proxies[value.index()].bind(self.py).getattr(name)?;
+                let before = self.reader.reading.proxies.get(self.py, value.index()).getattr(name)?;
                 let after = match operand.value() {
-                    Some(value) => self.reader.reading.proxies[value.index()].bind(self.py).getattr(name)?,
+                    Some(value) => self.reader.reading.proxies.get(self.py, value.index()).getattr(name)?,
                     None => self.operand(operand)?.repr()?.into_any(),
                 };
                 renames.set_item(before, after)?;
@@ -102,20 +107,21 @@ impl<'a, 'py> Applier<'a, 'py> {
     }
 
     fn list(&self, scope: Scope) -> PyResult<Bound<'py, PyList>> {
-        let list = PyList::empty(self.py);
-        for op in self.program.scope_ops(scope) {
-            if self.edits.is_kept(op) {
-                let original = &self.reader.reading.bound_symbols[op.index()];
-                list.append(self.rebuilt.get(&op).unwrap_or(original))?;
-            }
+        let originals = &self.reader.reading.bound_symbols;
+        let none_rebuilt = self.rebuilt.is_empty();
+        // Making a list may run the garbage collector, and that anything: what goes in comes first.
+        let mut items = Vec::with_capacity(self.program.scope_range(scope).len());
+        for op in self.program.scope_ops(scope).filter(|&op| self.edits.is_kept(op)) {
+            let rebuilt = if none_rebuilt { None } else { self.rebuilt.get(&op) };
+            items.push(rebuilt.map_or_else(|| originals.get(self.py, op.index()), |op| op.bind(self.py).clone()));
         }
-        Ok(list)
+        PyList::new(self.py, items)
     }
 
     fn rebuild(&mut self, op: Op) -> PyResult<Py<PyAny>> {
         let py = self.py;
         let names = names(py);
-        let original = self.reader.reading.bound_symbols[op.index()].clone_ref(py).into_bound(py);
+        let original = self.reader.reading.bound_symbols.get(py, op.index());
         let changes = PyDict::new(py);
         if let Some(rewrite) = self.edits.rewrite(op).copied() {
             let symbol = self.host.scalar_symbol.bind(py).call1((rewrite.scalar.name(),))?;
@@ -169,12 +175,8 @@ impl<'a, 'py> Applier<'a, 'py> {
     /// What stands in a result slot that is no longer written: a number as its value, as thunder
     /// writes it, so that it prints as `_`.
     fn dropped(&self, proxy: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        let is_number = self
-            .reader
-            .reading
-            .value_of_proxy
-            .get(&proxy.as_ptr())
-            .is_some_and(|&value| self.program.value_kind(value).is_number());
+        let value = self.reader.reading.value_of(proxy);
+        let is_number = value.is_some_and(|value| self.program.value_kind(value).is_number());
         if is_number {
             proxy.getattr(&names(self.py).value)
         } else {
@@ -184,7 +186,7 @@ impl<'a, 'py> Applier<'a, 'py> {
 
     /// What stands for a proxy from now on, if that is something else.
     fn replacement(&mut self, proxy: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let Some(&value) = self.reader.reading.value_of_proxy.get(&proxy.as_ptr()) else { return Ok(None) };
+        let Some(value) = self.reader.reading.value_of(proxy) else { return Ok(None) };
         if let Some(operand) = self.edits.replacement(value) {
             return self.operand(operand).map(Some);
         }
@@ -197,7 +199,7 @@ impl<'a, 'py> Applier<'a, 'py> {
     fn operand(&self, operand: Operand) -> PyResult<Bound<'py, PyAny>> {
         let py = self.py;
         if let Some(value) = operand.value() {
-            return Ok(self.reader.reading.proxies[value.index()].bind(py).clone());
+            return Ok(self.reader.reading.proxies.get(py, value.index()));
         }
         let constant = operand.constant().expect("an operand is a value or a constant");
         Ok(match self.edits.literal_of(constant) {
@@ -322,15 +324,16 @@ pub(crate) fn fill_needed(
     host: &Host,
     program: &Program,
     edits: &EditList,
-    reader: &Reader,
+    reader: &mut Reader,
     compat: bool,
     needed: &Bound<'_, PyAny>,
 ) -> PyResult<()> {
     let py = needed.py();
+    reader.reading.hold(py);
     let mut seen = vec![false; program.value_count()];
     let mut add = |value: Value| -> PyResult<()> {
         if !std::mem::replace(&mut seen[value.index()], true) {
-            let proxy = &reader.reading.proxies[value.index()];
+            let proxy = reader.reading.proxies.get(py, value.index());
             needed.call_method1("add", (host.variable.bind(py).call1((proxy,))?,))?;
         }
         Ok(())

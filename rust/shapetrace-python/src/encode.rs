@@ -68,6 +68,7 @@ pub(crate) fn encode(
     mut program: Program,
     around: &Around<'_>,
 ) -> PyResult<TraceFile> {
+    reader.reading.hold(py);
     let value_names = names_of_values(py, reader)?;
     let known: FxHashSet<&str> = value_names.iter().map(String::as_str).collect();
     let mut other_names: Vec<&str> =
@@ -86,7 +87,7 @@ pub(crate) fn encode(
     let symbols = encoder.symbols(&program, old_symbols.len())?;
     let mut ops = Vec::with_capacity(program.op_count());
     for index in 0..program.op_count() {
-        let bound_symbol = encoder.reader.reading.bound_symbols[index].clone_ref(py).into_bound(py);
+        let bound_symbol = encoder.reader.reading.bound_symbols.get(py, index);
         let op = encoder.op(&bound_symbol).map_err(|error| encoder.refused(error, Some(&bound_symbol)))?;
         ops.push(op);
     }
@@ -106,13 +107,14 @@ pub(crate) fn encode(
 pub(crate) const NO_INPUTS: &str = "(nothing)";
 
 fn names_of_values(py: Python<'_>, reader: &Reader) -> PyResult<Vec<String>> {
-    let name = |proxy: &Py<PyAny>| {
-        if proxy.is_none(py) {
+    let name = |proxy: Bound<'_, PyAny>| {
+        if proxy.is_none() {
             return Ok(NO_INPUTS.to_owned());
         }
-        proxy.bind(py).getattr(&names(py).name)?.extract()
+        proxy.getattr(&names(py).name)?.extract()
     };
-    reader.reading.proxies.iter().map(name).collect()
+    let proxies = &reader.reading.proxies;
+    (0..proxies.len()).map(|index| name(proxies.get(py, index))).collect()
 }
 
 struct Encoder<'a, 'py> {
@@ -146,7 +148,7 @@ impl<'py> Encoder<'_, 'py> {
             // Symbols are numbered by their first use.
             if shapetrace_core::entity::Entity::index(program.symbol_id(op)) == symbols.len() {
                 let index = shapetrace_core::entity::Entity::index(op);
-                let bound_symbol = self.reader.reading.bound_symbols[index].bind(py).clone();
+                let bound_symbol = self.reader.reading.bound_symbols.get(py, index);
                 let symbol = bound_symbol.getattr(&names(py).sym)?;
                 let place = self
                     .describer

@@ -6,12 +6,13 @@
 
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList, PySlice, PyString, PyTuple, PyType};
-use rustc_hash::FxHashMap;
+use pyo3::types::{PyDict, PyInt, PyList, PySlice, PyString, PyTuple, PyType};
+use pyo3::PyTypeInfo;
 
 use crate::host::Host;
 use crate::layout::Layout;
 use crate::names::names;
+use crate::table::Table;
 
 /// What an object of some type is to the walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,8 +56,12 @@ pub(crate) enum ProxyKind {
 /// The shapes of the types seen so far. Types are kept alive, so an address stays a type.
 #[derive(Default)]
 pub(crate) struct Types {
-    known: FxHashMap<*mut ffi::PyTypeObject, Shape>,
+    /// Indices into `shapes`, by the address of the type.
+    known: Table,
+    shapes: Vec<Shape>,
     kept: Vec<Py<PyType>>,
+    /// `int` was met, and is a literal.
+    int_is_literal: bool,
     dataclasses: Vec<Vec<Py<PyString>>>,
     name_layouts: Vec<Layout<1>>,
     /// Whether attributes are read directly: see `layout`.
@@ -83,7 +88,7 @@ impl Types {
     /// What the walk does with this object, if its type was met before.
     #[inline]
     pub(crate) fn known(&self, class: *mut ffi::PyTypeObject) -> Option<Shape> {
-        self.known.get(&class).copied()
+        self.known.get(class as usize).map(|index| self.shapes[index as usize])
     }
 
     /// What the walk does with this object.
@@ -115,9 +120,18 @@ impl Types {
         // still current is asked here.
         unsafe {
             let name = names(py).own_name.as_ptr();
-            let [found] = if layout.is_current() { layout.read(proxy, [name])? } else { return None };
+            let [found] = if layout.is_current() { layout.read(proxy, &[name])? } else { return None };
             (ffi::Py_TYPE(found) == &raw mut ffi::PyUnicode_Type).then_some(found)
         }
+    }
+
+    /// Whether an object is a proxy whose attributes are where they are expected.
+    ///
+    /// # Safety
+    /// The interpreter is attached, and the object is alive.
+    #[inline]
+    pub(crate) unsafe fn has_layout(&self, object: *mut ffi::PyObject) -> bool {
+        matches!(self.known(ffi::Py_TYPE(object)), Some(Shape::Proxy(class)) if class.name_layout.is_some())
     }
 
     #[cold]
@@ -160,7 +174,11 @@ impl Types {
         } else {
             Shape::Other
         };
-        self.known.insert(object.get_type_ptr(), shape);
+        // The class was not known: only then is this called. Python code that ran meanwhile does
+        // not come here with this object's tables.
+        self.known.insert(object.get_type_ptr() as usize, self.shapes.len() as u32);
+        self.shapes.push(shape);
+        self.int_is_literal |= shape == Shape::Literal && class.is(PyInt::type_object(py));
         self.kept.push(class.unbind());
         Ok(shape)
     }
@@ -190,6 +208,19 @@ fn dataclass_fields(class: &Bound<'_, PyType>) -> PyResult<Option<Vec<Py<PyStrin
 
 /// What is done with the leaves of a structure.
 pub(crate) trait Leaves {
+    /// Whether literals are more to it than leaves that are passed over.
+    #[inline]
+    fn wants_literals(&self) -> bool {
+        true
+    }
+
+    /// Takes what was seen before and is known by its address; `false` if it is not.
+    #[inline]
+    fn take_known(&mut self, leaf: *mut ffi::PyObject) -> bool {
+        let _ = leaf;
+        false
+    }
+
     /// Takes a leaf without running any Python code; `false` if that cannot be.
     fn take(&mut self, types: &Types, leaf: *mut ffi::PyObject, class: Option<ProxyClass>) -> bool;
 
@@ -198,9 +229,13 @@ pub(crate) trait Leaves {
     /// # Errors
     /// What Python raised.
     fn ask(&mut self, host: &Host, leaf: &Bound<'_, PyAny>, class: Option<ProxyClass>) -> PyResult<()>;
+
+    /// Makes our own what was borrowed so far, for Python code is about to run.
+    fn hold(&mut self, py: Python<'_>);
 }
 
-/// Any function of a leaf, for walks that need not be quick.
+/// Any function of a leaf, for walks that need not be quick. All that is borrowed must be held
+/// before the walk begins, and what the function borrows before it returns.
 pub(crate) struct Slowly<F>(pub(crate) F);
 
 impl<F: FnMut(&Bound<'_, PyAny>, Option<ProxyClass>) -> PyResult<()>> Leaves for Slowly<F> {
@@ -213,6 +248,8 @@ impl<F: FnMut(&Bound<'_, PyAny>, Option<ProxyClass>) -> PyResult<()>> Leaves for
     fn ask(&mut self, _: &Host, leaf: &Bound<'_, PyAny>, class: Option<ProxyClass>) -> PyResult<()> {
         (self.0)(leaf, class)
     }
+
+    fn hold(&mut self, _: Python<'_>) {}
 }
 
 /// Memory of a walk, reused.
@@ -244,6 +281,7 @@ impl Walk {
     /// # Safety
     /// The interpreter is attached, and `root` stays alive until the walk ends even if Python
     /// code runs in between.
+    #[inline]
     pub(crate) unsafe fn leaves(
         &mut self,
         py: Python<'_>,
@@ -254,10 +292,36 @@ impl Walk {
         leaves: &mut impl Leaves,
     ) -> PyResult<()> {
         let bottom = self.stack.len();
-        self.stack.push(root);
+        if ffi::PyTuple_CheckExact(root) != 0 {
+            // The arguments of nearly every op: leaves, in a tuple.
+            let len = ffi::PyTuple_GET_SIZE(root);
+            self.children(types, leaves, len, |index| ffi::PyTuple_GET_ITEM(root, index));
+        } else if quick(types, leaves, root) {
+            return Ok(());
+        } else {
+            self.stack.push(root);
+        }
+        if self.stack.len() == bottom {
+            return Ok(());
+        }
+        self.walk(py, types, host, bottom, ordered, leaves)
+    }
+
+    /// Walks what is on the stack above `bottom`.
+    ///
+    /// # Safety
+    /// As for `leaves`.
+    unsafe fn walk(
+        &mut self,
+        py: Python<'_>,
+        types: &mut Types,
+        host: &Host,
+        bottom: usize,
+        ordered: bool,
+        leaves: &mut impl Leaves,
+    ) -> PyResult<()> {
         let mut steps = 0;
         while self.stack.len() > bottom {
-            steps += 1;
             if steps > SIZE_LIMIT {
                 let message = format!("a structure in the trace has more than {SIZE_LIMIT} parts");
                 let error = host.invalid_trace(py, &message, None, None, "see whether a container contains itself");
@@ -269,17 +333,18 @@ impl Walk {
             let shape = if let Some(shape) = types.known(class) {
                 shape
             } else {
-                self.hold(py, object);
+                self.hold(py, object, leaves);
                 match types.shape(host, &Bound::from_borrowed_ptr(py, object)) {
                     Ok(shape) => shape,
                     Err(error) => return self.fail(bottom, error),
                 }
             };
+            steps += 1;
             match shape {
                 Shape::Literal | Shape::Proxy(_) => {
                     let class = if let Shape::Proxy(class) = shape { Some(class) } else { None };
-                    if !leaves.take(types, object, class) {
-                        self.hold(py, object);
+                    if !leaves.take_known(object) && !leaves.take(types, object, class) {
+                        self.hold(py, object, leaves);
                         if let Err(error) = leaves.ask(host, &Bound::from_borrowed_ptr(py, object), class) {
                             return self.fail(bottom, error);
                         }
@@ -287,11 +352,11 @@ impl Walk {
                 }
                 Shape::Tuple => {
                     let len = ffi::PyTuple_GET_SIZE(object);
-                    self.stack.extend((0..len).rev().map(|index| ffi::PyTuple_GET_ITEM(object, index)));
+                    steps += self.children(types, leaves, len, |index| ffi::PyTuple_GET_ITEM(object, index));
                 }
                 Shape::List => {
                     let len = ffi::PyList_GET_SIZE(object);
-                    self.stack.extend((0..len).rev().map(|index| ffi::PyList_GET_ITEM(object, index)));
+                    steps += self.children(types, leaves, len, |index| ffi::PyList_GET_ITEM(object, index));
                 }
                 Shape::Dict if !ordered => {
                     let (mut position, mut value) = (0, std::ptr::null_mut());
@@ -300,7 +365,7 @@ impl Walk {
                     }
                 }
                 shape => {
-                    self.hold(py, object);
+                    self.hold(py, object, leaves);
                     let mut children = Vec::new();
                     let bound = Bound::from_borrowed_ptr(py, object);
                     if let Err(error) = push_children(types, host, &bound, shape, &mut children) {
@@ -314,6 +379,29 @@ impl Walk {
         Ok(())
     }
 
+    /// Takes the children of a container in place, up to the first that needs more than a look;
+    /// it and those behind it go to the stack. How many were taken.
+    ///
+    /// # Safety
+    /// The container lives, has so many children, and no Python code runs.
+    #[inline]
+    unsafe fn children(
+        &mut self,
+        types: &Types,
+        leaves: &mut impl Leaves,
+        len: isize,
+        child: impl Fn(isize) -> *mut ffi::PyObject,
+    ) -> usize {
+        let mut index = 0;
+        while index < len && quick(types, leaves, child(index)) {
+            index += 1;
+        }
+        if index < len {
+            self.stack.extend((index..len).rev().map(child));
+        }
+        index as usize
+    }
+
     #[cold]
     fn fail(&mut self, bottom: usize, error: PyErr) -> PyResult<()> {
         self.stack.truncate(bottom);
@@ -322,7 +410,8 @@ impl Walk {
 
     /// Makes all that is on the stack, and `object`, our own.
     #[cold]
-    unsafe fn hold(&mut self, py: Python<'_>, object: *mut ffi::PyObject) {
+    unsafe fn hold(&mut self, py: Python<'_>, object: *mut ffi::PyObject, leaves: &mut impl Leaves) {
+        leaves.hold(py);
         let new = self.stack[self.held_below..].iter();
         self.held.extend(new.map(|&object| Py::from_borrowed_ptr(py, object)));
         self.held_below = self.stack.len();
@@ -352,7 +441,13 @@ impl Walk {
         self.held.push(object);
     }
 
-    /// Lets go of what was held. Call it when no walk is under way.
+    /// Whether anything is held.
+    #[inline]
+    pub(crate) fn holds_any(&self) -> bool {
+        !self.held.is_empty()
+    }
+
+    /// Lets go of what was held, which may run Python code. Call it when no walk is under way.
     #[inline]
     pub(crate) fn release(&mut self) {
         self.held_below = 0;
@@ -361,6 +456,26 @@ impl Walk {
             self.held.clear();
         }
     }
+}
+
+/// Takes a leaf that needs no more than a look; `false` for all else, which then is as it was.
+///
+/// # Safety
+/// `object` is alive.
+#[inline(always)]
+#[allow(clippy::inline_always, reason = "once for every leaf of a trace")]
+unsafe fn quick(types: &Types, leaves: &mut impl Leaves, object: *mut ffi::PyObject) -> bool {
+    let class = ffi::Py_TYPE(object);
+    if types.int_is_literal && class == &raw mut ffi::PyLong_Type && !leaves.wants_literals() {
+        // Half of all leaves.
+        return true;
+    }
+    leaves.take_known(object)
+        || match types.known(class) {
+            Some(Shape::Literal) => leaves.take(types, object, None),
+            Some(Shape::Proxy(class)) => leaves.take(types, object, Some(class)),
+            _ => false,
+        }
 }
 
 // SAFETY: as for `Types`; between walks the stack is empty.

@@ -22,6 +22,8 @@ pub(crate) struct Host {
     pub(crate) variable: Py<PyAny>,
     /// `OpTags.DONT_DCE`
     pub(crate) effect_tag: Py<PyAny>,
+    /// Its hash, which is that of its name and never another
+    pub(crate) effect_tag_hash: isize,
     /// `(symbol) -> (name, flags, scalar name or None, may be kept)`
     pub(crate) symbol_facts: Py<PyAny>,
     /// `(object) -> bool`: whether thunder's flattening takes the object for a leaf
@@ -56,6 +58,7 @@ impl Host {
             proxy_name: get("proxy_name")?,
             variable: get("variable")?,
             effect_tag: get("effect_tag")?,
+            effect_tag_hash: host.getattr("effect_tag")?.hash()?,
             symbol_facts: get("symbol_facts")?,
             is_leaf: get("is_leaf")?,
             flatten: get("flatten")?,

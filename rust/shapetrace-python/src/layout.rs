@@ -198,42 +198,60 @@ impl<const N: usize> Layout<N> {
     pub(crate) unsafe fn read(
         &self,
         object: *mut ffi::PyObject,
-        names: [*mut ffi::PyObject; N],
+        names: &[*mut ffi::PyObject; N],
     ) -> Option<[*mut ffi::PyObject; N]> {
-        let (mut values, dict) = place::of(object);
-        let mut found = [std::ptr::null_mut(); N];
+        let (values, dict) = place::of(object);
         if values.is_null() {
-            if dict.is_null() {
-                return None;
-            }
-            let keys = (*dict).keys;
-            if keys == self.keys {
-                values = place::values_of_dict(dict);
-            }
-            if values.is_null() {
-                // A dictionary of its own. Attributes that `__init__` set are in their old places.
-                if (*keys).kind != KEYS_OF_STRINGS {
-                    return None;
-                }
-                let entries = Keys::entries(keys);
-                for ((found, slot), name) in found.iter_mut().zip(self.slots).zip(names) {
-                    if i64::from(slot) >= (*keys).entry_count as i64 {
-                        return None;
-                    }
-                    let entry = entries.add(slot as usize);
-                    if (*entry).key != name || (*entry).value.is_null() {
-                        return None;
-                    }
-                    *found = (*entry).value;
-                }
-                return Some(found);
+            self.read_from_dict(dict, names)
+        } else {
+            self.read_from_values(values)
+        }
+    }
+
+    #[inline]
+    unsafe fn read_from_values(&self, values: *const *mut ffi::PyObject) -> Option<[*mut ffi::PyObject; N]> {
+        let found = self.slots.map(|slot| *values.add(slot as usize));
+        if found.iter().any(|found| found.is_null()) {
+            return None;
+        }
+        Some(found)
+    }
+
+    /// As `read`, from the dictionary that the attributes belong to.
+    ///
+    /// # Safety
+    /// As for `read`; the dictionary is that of an instance of the class, or null.
+    #[inline(never)]
+    unsafe fn read_from_dict(
+        &self,
+        dict: *mut Dict,
+        names: &[*mut ffi::PyObject; N],
+    ) -> Option<[*mut ffi::PyObject; N]> {
+        if dict.is_null() {
+            return None;
+        }
+        let keys = (*dict).keys;
+        if keys == self.keys {
+            let values = place::values_of_dict(dict);
+            if !values.is_null() {
+                return self.read_from_values(values);
             }
         }
-        for (found, slot) in found.iter_mut().zip(self.slots) {
-            *found = *values.add(slot as usize);
-            if found.is_null() {
+        // A dictionary of its own. Attributes that `__init__` set are in their old places.
+        if (*keys).kind != KEYS_OF_STRINGS {
+            return None;
+        }
+        let mut found = [std::ptr::null_mut(); N];
+        let entries = Keys::entries(keys);
+        for ((found, slot), &name) in found.iter_mut().zip(self.slots).zip(names) {
+            if i64::from(slot) >= (*keys).entry_count as i64 {
                 return None;
             }
+            let entry = entries.add(slot as usize);
+            if (*entry).key != name || (*entry).value.is_null() {
+                return None;
+            }
+            *found = (*entry).value;
         }
         Some(found)
     }
@@ -260,6 +278,21 @@ pub(crate) fn prefetch(address: *const u8) {
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = address;
+}
+
+/// Whether no member of a set has this hash, as far as one look can tell: a search begins at the
+/// place that the hash gives, and ends where a place was never taken.
+///
+/// # Safety
+/// The interpreter is attached, and `set` is a set.
+#[inline]
+pub(crate) unsafe fn is_surely_not_in_set(set: *mut ffi::PyObject, hash: isize) -> bool {
+    if !place::KNOWN {
+        return false;
+    }
+    let set = set.cast::<ffi::PySetObject>();
+    let first = (*set).table.add((hash & (*set).mask) as usize);
+    (*first).key.is_null()
 }
 
 /// Compares direct reads with `getattr` on objects in every state that one can be in: fresh, with
@@ -295,7 +328,7 @@ probes = [fresh, asked, grown, missing, emptied, replaced]
         for (index, probe) in scope.get_item("probes")?.expect("just defined").try_iter()?.enumerate() {
             let probe = probe?;
             // SAFETY: all probes are instances of the class, which did not change.
-            let read = unsafe { layout.read(probe.as_ptr(), pointers) };
+            let read = unsafe { layout.read(probe.as_ptr(), &pointers) };
             match read {
                 Some(found) => {
                     for (found, name) in found.into_iter().zip(&names) {

@@ -2,6 +2,7 @@
 //! optimizer, and rebuilds the ops that changed. No algorithm lives here.
 
 mod apply;
+mod borrowed;
 mod decode;
 mod encode;
 mod equality;
@@ -12,6 +13,7 @@ mod layout;
 mod names;
 mod optimizer;
 mod read;
+mod table;
 
 use pyo3::prelude::*;
 

@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PySet};
 use shapetrace_core::analysis::effects::is_opaque;
 use shapetrace_core::entity::Entity;
-use shapetrace_core::ir::{Op, OpStatus, Reason, ScalarOp, Scope};
+use shapetrace_core::ir::{Op, Reason, ScalarOp, Scope, Value};
 use shapetrace_core::passes::shape_arithmetic::rules as arithmetic;
 use shapetrace_core::passes::{Context, Level, Options, PASSES};
 use shapetrace_core::verifier::{verify_form, Form};
@@ -260,12 +260,13 @@ impl Optimizer {
         let options = ReadOptions { full: true, output: None, needed: None, effects: None, inputs };
         let program = reader.read(&self.host, bound_symbols, &options)?;
         let form = if optimized { Form::Optimized } else { Form::Traced };
-        let bound_symbol = |op: Op| reader.reading.bound_symbols[op.index()].bind(py).clone();
+        reader.reading.hold(py);
+        let bound_symbol = |op: Op| reader.reading.bound_symbols.get(py, op.index());
         let mut findings = Vec::new();
         for error in verify_form(&program, form) {
             let value = match error.value {
                 Some(value) => {
-                    Some(reader.reading.proxies[value.index()].bind(py).getattr(&names(py).name)?.extract::<String>()?)
+                    Some(reader.reading.proxies.get(py, value.index()).getattr(&names(py).name)?.extract::<String>()?)
                 }
                 None => None,
             };
@@ -301,11 +302,11 @@ impl Optimizer {
         }
         let read = Instant::now();
         let mut failure = None;
-        let types = &mut reader.types;
-        let objects = &reader.reading.bound_symbols;
+        let Reader { types, reading, .. } = reader;
         let mut equal = |a: Op, b: Op| {
-            let (a, b) = (objects[a.index()].bind(py), objects[b.index()].bind(py));
-            equal_bound_symbols(types, &self.host, a, b).unwrap_or_else(|error| {
+            reading.hold(py);
+            let (a, b) = (reading.bound_symbols.get(py, a.index()), reading.bound_symbols.get(py, b.index()));
+            equal_bound_symbols(types, &self.host, &a, &b).unwrap_or_else(|error| {
                 failure.get_or_insert(error);
                 false
             })
@@ -316,6 +317,17 @@ impl Optimizer {
             return Err(error);
         }
         let passed = Instant::now();
+        // What the report names is our own before the first object is made.
+        let only_hands_back: Vec<_> =
+            edits.only_hands_back().iter().map(|op| reader.reading.bound_symbols.get(py, op.index())).collect();
+        let mut kept_for_effect = Vec::new();
+        if full {
+            let ops = program.ops().filter(|&op| edits.is_kept(op) && is_opaque(&program, op));
+            kept_for_effect.extend(ops.map(|op| reader.reading.bound_symbols.get(py, op.index())));
+        }
+        if explain || needed.is_some() {
+            reader.reading.hold(py);
+        }
         let mut applier = Applier::new(py, &self.host, &program, edits, reader);
         let list = applier.run()?;
         let details = if explain { Some((applier.details(context.effects())?, applier.renames()?)) } else { None };
@@ -325,12 +337,8 @@ impl Optimizer {
         let finished = Instant::now();
         let top = program.scope_ops(Scope::TOP).len();
         let nested = program.op_count() - top;
-        let nested_out = program
-            .scopes()
-            .skip(1)
-            .flat_map(|scope| program.scope_ops(scope))
-            .filter(|&op| edits.status(op) == OpStatus::Kept)
-            .count();
+        let all_removed: usize = Reason::ALL.iter().map(|&reason| edits.removed_count(reason)).sum();
+        let nested_out = program.op_count() - all_removed - list.len();
         let removed = PyDict::new(py);
         for &reason in Reason::ALL {
             let count = edits.removed_count(reason);
@@ -338,26 +346,20 @@ impl Optimizer {
                 removed.set_item(reason.name(), count)?;
             }
         }
-        let only_hands_back = PyList::empty(py);
-        for &op in edits.only_hands_back() {
-            only_hands_back.append(&reader.reading.bound_symbols[op.index()])?;
-        }
-        let kept_for_effect = PyList::empty(py);
-        if full {
-            for op in program.ops().filter(|&op| edits.is_kept(op) && is_opaque(&program, op)) {
-                kept_for_effect.append(&reader.reading.bound_symbols[op.index()])?;
-            }
-        }
+        let is_new = |value: &Value| edits.replacement(*value).is_some();
+        let renamed = if edits.has_replacements() { program.values().filter(is_new).count() } else { 0 };
+        let is_changed = |op: &Op| edits.is_kept(*op) && edits.is_changed(*op);
+        let changed = if edits.any_changed() { program.ops().filter(is_changed).count() } else { 0 };
         let statistics = CallStatistics {
             ops_in: top,
             ops_out: list.len(),
             nested_in: nested,
             nested_out,
             removed: removed.unbind(),
-            changed: program.ops().filter(|&op| edits.is_kept(op) && edits.is_changed(op)).count(),
-            renamed: program.values().filter(|&value| edits.replacement(value).is_some()).count(),
-            only_hands_back: only_hands_back.unbind(),
-            kept_for_effect: kept_for_effect.unbind(),
+            changed,
+            renamed,
+            only_hands_back: PyList::new(py, only_hands_back)?.unbind(),
+            kept_for_effect: PyList::new(py, kept_for_effect)?.unbind(),
             read_ns: nanoseconds(started, read),
             passes_ns: nanoseconds(read, passed),
             apply_ns: nanoseconds(passed, finished),

@@ -6,26 +6,32 @@
 //!
 //! Reading is the most expensive part of the whole optimizer, and most of that is waiting for
 //! memory: a bound symbol is spread over half a dozen objects. So attributes are read where they
-//! are kept (`layout`), what is about to be read is asked for ahead of time, and no Python object
-//! is made per op.
+//! are kept (`layout`), what is about to be read is asked for ahead of time, no Python object is
+//! made per op, and none is written to: references are counted only where Python code runs while
+//! a trace is read (`borrowed`).
+//!
+//! Nothing that was read of a bound symbol is kept for the next call. It would have to be held,
+//! and then a trace would live on after its compile; or known by its address, and a new one may be
+//! at the address of an old one, with all of its parts.
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyFloat, PyInt, PyList, PySet, PyString, PyTuple, PyType};
+use pyo3::types::{PyBool, PyFloat, PyInt, PySet, PyString, PyType};
 use pyo3::PyTypeInfo;
-use rustc_hash::FxHashMap;
 use shapetrace_core::entity::{Entity, PackedOption};
 use shapetrace_core::error::BuildError;
 use shapetrace_core::ir::{
-    Number, NumberType, Op, OpFlags, Operand, Program, ProgramBuilder, ScalarOp, Symbol, SymbolData, SymbolFlags,
-    Value, ValueKind,
+    Constant, Number, NumberType, Op, OpFlags, Operand, Program, ProgramBuilder, ScalarOp, Symbol, SymbolData,
+    SymbolFlags, Value, ValueKind,
 };
 
+use crate::borrowed::Borrowed;
 use crate::flatten::{Leaves, ProxyClass, ProxyKind, Slowly, Types, Walk};
 use crate::host::Host;
-use crate::layout::{prefetch, Layout};
+use crate::layout::{self, prefetch, Layout};
 use crate::names::names;
+use crate::table::Table;
 
 /// So many symbols are remembered before all are forgotten.
 const SYMBOL_LIMIT: usize = 4096;
@@ -33,8 +39,18 @@ const SYMBOL_LIMIT: usize = 4096;
 /// Ops nested deeper than this are refused: one that contains itself would be read for ever.
 const NESTING_LIMIT: u32 = 1 << 18;
 
-/// So many bound symbols ahead the next ones are asked for, step by step; see `ask_for_op`.
-const AHEAD: [usize; 4] = [8, 5, 3, 1];
+/// What is asked for ahead of reading.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Step {
+    /// The bound symbol.
+    Object,
+    /// Where its attributes are.
+    Values,
+    /// What these point to.
+    Parts,
+    /// Where the attributes of what it makes are: a name is read there.
+    Made,
+}
 
 /// One symbol seen before.
 struct KnownSymbol {
@@ -51,60 +67,69 @@ struct KnownSymbol {
 }
 
 /// What reading leaves behind for the rebuild.
+///
+/// The objects are borrowed until [`Reading::hold`] is called, and it must be before Python code
+/// may run.
 #[derive(Default)]
 pub(crate) struct Reading {
     /// The bound symbols, by op.
-    pub(crate) bound_symbols: Vec<Py<PyAny>>,
+    pub(crate) bound_symbols: Borrowed,
     /// The first proxy seen for each value.
-    pub(crate) proxies: Vec<Py<PyAny>>,
-    /// Values by the address of the proxy. Every proxy in it is alive until the end of the call:
-    /// it is in `proxies`, in `others`, or held by a bound symbol that is read in one go.
-    pub(crate) value_of_proxy: FxHashMap<*mut ffi::PyObject, Value>,
+    pub(crate) proxies: Borrowed,
+    /// The name of each value: a string.
+    names: Borrowed,
     /// Proxies that are not the first of their value.
-    others: Vec<Py<PyAny>>,
-    value_of_name: FxHashMap<NameKey, Value>,
+    others: Borrowed,
+    /// Scopes still to be read.
+    pending: Vec<Pending>,
+    /// So many of the pending scopes, from the bottom, have their list in `lists`.
+    pending_held: usize,
+    /// The list that is being read, or null.
+    open_list: *mut ffi::PyObject,
+    /// Lists of bound symbols that are our own.
+    lists: Vec<Py<PyAny>>,
+    /// Values by the address of the proxy, see [`Reading::known`]. Every proxy in it is alive until
+    /// the end of the call: it is in `proxies` or in `others`.
+    value_of_proxy: Table,
+    /// Values by the hash of the name.
+    value_of_name: Table,
+    /// How often Python code may have run: what was read of an object before may be different now.
+    epoch: u64,
     /// Whether there was a return at the top level.
     pub(crate) has_return: bool,
     /// Literals seen that arithmetic does not understand: no two are taken to be equal.
     opaque_literals: u32,
 }
 
-/// A name, compared by content with the hash that Python computed once.
-struct NameKey(Py<PyString>, isize);
+// SAFETY: as for `Borrowed`; between calls there are no addresses in it.
+unsafe impl Send for Reading {}
 
-impl std::hash::Hash for NameKey {
-    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
-        state.write_isize(self.1);
-    }
-}
-impl PartialEq for NameKey {
-    fn eq(&self, other: &Self) -> bool {
-        if self.0.as_ptr() == other.0.as_ptr() {
-            return true;
-        }
-        // SAFETY: both are strings, and the interpreter is attached wherever names are compared.
-        self.1 == other.1 && unsafe { ffi::PyUnicode_Compare(self.0.as_ptr(), other.0.as_ptr()) == 0 }
-    }
-}
-impl Eq for NameKey {}
-
-impl NameKey {
-    /// # Safety
-    /// The interpreter is attached and `name` is a string.
-    unsafe fn new(py: Python<'_>, name: *mut ffi::PyObject) -> Self {
-        // Strings keep their hash; this cannot fail.
-        let hash = ffi::PyObject_Hash(name);
-        Self(Bound::from_borrowed_ptr(py, name).cast_into_unchecked::<PyString>().unbind(), hash)
-    }
+/// A scope still to be read.
+#[derive(Clone, Copy)]
+struct Pending {
+    /// The op that it is inside of.
+    owner: Op,
+    /// Its bound symbols, as borrowed as all else.
+    list: *mut ffi::PyObject,
+    /// How deep it is.
+    depth: u32,
 }
 
-/// Empties a map. Clearing takes time linear in the capacity, so one large trace must not make
-/// every small one behind it pay: then the memory is given back instead.
-fn clear<K, V>(map: &mut FxHashMap<K, V>) {
-    if map.capacity() > 1024 && map.capacity() / 16 > map.len() {
-        *map = FxHashMap::default();
+/// A bit in the values of `value_of_proxy`: a collection at level "full", which is asked for what
+/// it holds each time that an op reads it. Ids of values have 31 bits.
+const COLLECTION: u32 = 1 << 31;
+
+/// The hash of a string. Strings keep theirs, so this runs no Python code and cannot fail.
+///
+/// # Safety
+/// The interpreter is attached and `name` is a string.
+#[inline]
+unsafe fn hash_of(name: *mut ffi::PyObject) -> usize {
+    let kept = (*name.cast::<ffi::PyASCIIObject>()).hash;
+    if kept == -1 {
+        ffi::PyObject_Hash(name) as usize
     } else {
-        map.clear();
+        kept as usize
     }
 }
 
@@ -112,11 +137,110 @@ impl Reading {
     fn clear(&mut self) {
         self.bound_symbols.clear();
         self.proxies.clear();
+        self.names.clear();
         self.others.clear();
-        clear(&mut self.value_of_proxy);
-        clear(&mut self.value_of_name);
+        self.pending.clear();
+        self.pending_held = 0;
+        self.open_list = std::ptr::null_mut();
+        self.lists.clear();
+        self.value_of_proxy.clear();
+        self.value_of_name.clear();
         self.has_return = false;
         self.opaque_literals = 0;
+        self.epoch += 1;
+    }
+
+    /// Makes our own what is borrowed. Call it before Python code may run.
+    #[inline(never)]
+    pub(crate) fn hold(&mut self, py: Python<'_>) {
+        self.epoch += 1;
+        self.bound_symbols.hold(py);
+        self.proxies.hold(py);
+        self.names.hold(py);
+        self.others.hold(py);
+        // SAFETY: all lists are alive: no Python code ran since they were noted, or they are held.
+        unsafe {
+            let new = self.pending[self.pending_held..].iter().map(|pending| pending.list);
+            self.lists.extend(new.map(|list| Py::from_borrowed_ptr(py, list)));
+            self.pending_held = self.pending.len();
+            if !self.open_list.is_null() {
+                self.lists.push(Py::from_borrowed_ptr(py, self.open_list));
+                self.open_list = std::ptr::null_mut();
+            }
+        }
+    }
+
+    /// The scope to be read next.
+    #[inline]
+    fn next_scope(&mut self) -> Option<Pending> {
+        let next = self.pending.pop()?;
+        if self.pending_held > self.pending.len() {
+            // Its list is held already, to the end of the call.
+            self.pending_held = self.pending.len();
+            self.open_list = std::ptr::null_mut();
+        } else {
+            self.open_list = next.list;
+        }
+        Some(next)
+    }
+
+    /// The value of a proxy that was seen before, by its address; whether it is asked for what it
+    /// holds.
+    #[inline]
+    fn known(&self, proxy: *mut ffi::PyObject) -> Option<(Value, bool)> {
+        let found = self.value_of_proxy.get(proxy as usize)?;
+        Some((Value::from_index((found & !COLLECTION) as usize), found & COLLECTION != 0))
+    }
+
+    /// The value of a proxy that was seen before, by its address.
+    #[inline]
+    pub(crate) fn value_of(&self, proxy: &Bound<'_, PyAny>) -> Option<Value> {
+        self.known(proxy.as_ptr()).map(|(value, _)| value)
+    }
+
+    /// The value of this name.
+    ///
+    /// # Safety
+    /// The interpreter is attached and `name` is a string.
+    #[inline]
+    unsafe fn named(&self, name: *mut ffi::PyObject, hash: usize) -> Option<Value> {
+        let same = |value: u32| {
+            let other = self.names.pointer(value as usize);
+            other == name || ffi::PyUnicode_Compare(other, name) == 0
+        };
+        self.value_of_name.find(hash, same).map(|value| Value::from_index(value as usize))
+    }
+}
+
+/// Attributes that were read when their memory was asked for, for a few bound symbols.
+struct Ahead([(*mut ffi::PyObject, u64, [*mut ffi::PyObject; FIELDS]); AHEAD_PLACES]);
+
+/// A power of two, and several times as many as are looked at ahead.
+const AHEAD_PLACES: usize = 32;
+
+impl Default for Ahead {
+    fn default() -> Self {
+        Self([(std::ptr::null_mut(), 0, [std::ptr::null_mut(); FIELDS]); AHEAD_PLACES])
+    }
+}
+
+impl Ahead {
+    #[inline]
+    fn place(item: *mut ffi::PyObject) -> usize {
+        // Neighbours in memory are some 64 bytes apart.
+        (item as usize >> 5 ^ item as usize >> 10) % AHEAD_PLACES
+    }
+
+    #[inline]
+    fn put(&mut self, item: *mut ffi::PyObject, epoch: u64, parts: [*mut ffi::PyObject; FIELDS]) {
+        self.0[Self::place(item)] = (item, epoch, parts);
+    }
+
+    /// The attributes, if no Python code ran since they were read.
+    #[inline]
+    fn get(&self, item: *mut ffi::PyObject, epoch: u64) -> Option<&[*mut ffi::PyObject; FIELDS]> {
+        let (of, then, parts) = &self.0[Self::place(item)];
+        (*of == item && *then == epoch).then_some(parts)
     }
 }
 
@@ -128,12 +252,14 @@ const FIELDS: usize = 6;
 pub(crate) struct Reader {
     pub(crate) types: Types,
     layout: Option<Layout<FIELDS>>,
-    symbol_index: FxHashMap<*mut ffi::PyObject, usize>,
+    /// Indices into `symbols`, by address.
+    symbol_index: Table,
     symbols: Vec<KnownSymbol>,
     /// Those that are not remembered beyond the call.
     passing_symbols: Vec<usize>,
     calls: u64,
     walk: Walk,
+    ahead: Ahead,
     program: Program,
     pub(crate) reading: Reading,
     contents: Vec<Py<PyAny>>,
@@ -167,8 +293,6 @@ struct Call<'a, 'py> {
     fields: [*mut ffi::PyObject; FIELDS],
     /// The values of the first return.
     returned: Vec<Value>,
-    /// Scopes still to be read: an op with its subsymbols, and how deep they are.
-    pending: Vec<(Op, Bound<'py, PyAny>, u32)>,
     /// How deep the scope is that is being read.
     depth: u32,
 }
@@ -185,9 +309,7 @@ impl Reader {
         self.walk.release();
         // Symbols of one compile only: their ids stay taken, but nothing leads to them any more.
         for index in std::mem::take(&mut self.passing_symbols) {
-            if let Some(object) = self.symbols[index].object.take() {
-                self.symbol_index.remove(&object.as_ptr());
-            }
+            self.symbols[index].object = None;
         }
     }
 
@@ -223,10 +345,11 @@ impl Reader {
             }
         }
         let builder = ProgramBuilder::recycle(std::mem::take(&mut self.program));
-        let mut call = Call { py, host, options, builder, fields, returned: Vec::new(), pending: Vec::new(), depth: 0 };
+        let mut call = Call { py, host, options, builder, fields, returned: Vec::new(), depth: 0 };
         call.builder.open_top_scope().map_err(invalid)?;
-        self.read_scope(&mut call, bound_symbols, true)?;
-        while let Some((owner, subsymbols, depth)) = call.pending.pop() {
+        // SAFETY: the caller has the list.
+        unsafe { self.read_scope(&mut call, bound_symbols.as_ptr(), true)? };
+        while let Some(Pending { owner, list, depth }) = self.reading.next_scope() {
             if depth > NESTING_LIMIT {
                 let message = format!("ops are nested more than {NESTING_LIMIT} deep");
                 return Err(host.invalid_trace(py, &message, None, None, "see whether an op contains itself"));
@@ -234,7 +357,8 @@ impl Reader {
             call.depth = depth;
             self.ask_for_scopes(&call);
             call.builder.open_scope(owner).map_err(invalid)?;
-            self.read_scope(&mut call, &subsymbols, false)?;
+            // SAFETY: the list is alive: no Python code ran since it was noted, or it is held.
+            unsafe { self.read_scope(&mut call, list, false)? };
         }
         let Call { mut builder, returned, .. } = call;
         for value in returned {
@@ -248,11 +372,16 @@ impl Reader {
             if !builder.has_inputs() {
                 // One input that nothing uses says that inputs are declared, and that there are none.
                 let unused = builder.value(ValueKind::Other).map_err(invalid)?;
-                self.reading.proxies.push(py.None());
+                // SAFETY: `None` lives as long as the interpreter.
+                unsafe {
+                    self.reading.proxies.push(py.None().as_ptr());
+                    self.reading.names.push(py.None().as_ptr());
+                }
                 builder.input(unused).map_err(invalid)?;
             }
         }
         if let Some(needed) = options.needed {
+            self.reading.hold(py);
             for variable in needed.iter() {
                 // The set holds `Variable`s; a name that the trace does not know keeps nothing.
                 let proxy = variable.getattr("proxy").unwrap_or(variable);
@@ -265,86 +394,116 @@ impl Reader {
         builder.finish().map_err(invalid)
     }
 
-    fn read_scope<'py>(&mut self, call: &mut Call<'_, 'py>, list: &Bound<'py, PyAny>, top: bool) -> PyResult<()> {
-        let first = call.pending.len();
-        if let Ok(list) = list.cast_exact::<PyList>() {
+    /// # Safety
+    /// `list` is alive until Python code runs, and after that if it is held by then: it is the
+    /// caller's, or `open_list` or one of `lists`.
+    unsafe fn read_scope(&mut self, call: &mut Call<'_, '_>, list: *mut ffi::PyObject, top: bool) -> PyResult<()> {
+        let py = call.py;
+        let first = self.reading.pending.len();
+        if ffi::PyList_CheckExact(list) != 0 {
             let mut index = 0;
             // The length is asked each time: code of the user that runs in between could change it.
-            while index < list.len() {
-                // SAFETY: `index` is below the length.
-                let item = unsafe {
-                    let items = list.as_ptr();
-                    let at = |index: usize| ffi::PyList_GET_ITEM(items, index as ffi::Py_ssize_t);
-                    self.ask_ahead(call, index, list.len(), at);
-                    Bound::from_borrowed_ptr(call.py, at(index))
-                };
-                self.read_item(call, item, top)?;
+            while index < ffi::PyList_GET_SIZE(list) as usize {
+                let at = |index: usize| ffi::PyList_GET_ITEM(list, index as ffi::Py_ssize_t);
+                self.ask_ahead(call, index, ffi::PyList_GET_SIZE(list) as usize, top, at);
+                self.read_item(call, at(index), top)?;
                 index += 1;
             }
-        } else if let Ok(tuple) = list.cast_exact::<PyTuple>() {
-            for item in tuple.iter() {
-                self.read_item(call, item, top)?;
+        } else if ffi::PyTuple_CheckExact(list) != 0 {
+            for index in 0..ffi::PyTuple_GET_SIZE(list) {
+                self.read_item(call, ffi::PyTuple_GET_ITEM(list, index), top)?;
             }
         } else {
-            for item in list.try_iter()? {
-                self.read_item(call, item?, top)?;
+            // Each step of the iterator is Python code, and gives an object that nobody else may have.
+            self.reading.hold(py);
+            for item in Bound::from_borrowed_ptr(py, list).try_iter()? {
+                let item = item?;
+                let read = self.read_item(call, item.as_ptr(), top);
+                self.reading.hold(py);
+                read?;
             }
         }
+        if self.reading.pending_held > first {
+            // Those that are held must stay below those that are not.
+            self.reading.hold(py);
+        }
         // The stack gives the last one first, the builder wants the first one first.
-        call.pending[first..].reverse();
+        self.reading.pending[first..].reverse();
         Ok(())
     }
 
     /// Asks for the memory that the next bound symbols of a scope are in.
     #[inline]
     unsafe fn ask_ahead(
-        &self,
+        &mut self,
         call: &Call<'_, '_>,
         index: usize,
         len: usize,
+        top: bool,
         at: impl Fn(usize) -> *mut ffi::PyObject,
     ) {
         if self.layout.is_none() {
             return;
         }
-        for (step, distance) in AHEAD.into_iter().enumerate() {
-            if index + distance < len {
-                self.ask_for_op(call, at(index + distance), step);
-            }
+        // Written out, for this is done for every op; most scopes inside others have one.
+        let left = len - index;
+        if left <= 1 {
+            return;
+        }
+        self.ask_for_op(call, at(index + 1), Step::Made, top);
+        if left <= 3 {
+            return;
+        }
+        self.ask_for_op(call, at(index + 3), Step::Parts, top);
+        if left > 5 {
+            self.ask_for_op(call, at(index + 5), Step::Values, top);
+        }
+        if left > 8 {
+            self.ask_for_op(call, at(index + 8), Step::Object, top);
         }
     }
 
-    /// Asks for the memory of the scopes that come next: most have one or two ops, too few to
-    /// look ahead inside them.
+    /// Asks for the memory of the scopes that come next.
     #[inline]
-    fn ask_for_scopes(&self, call: &Call<'_, '_>) {
+    fn ask_for_scopes(&mut self, call: &Call<'_, '_>) {
         if self.layout.is_none() {
             return;
         }
-        let list =
-            |back: usize| call.pending.get(call.pending.len().checked_sub(back)?).map(|(_, list, _)| list.as_ptr());
-        if let Some(list) = list(AHEAD[0] + 2) {
-            prefetch(list.cast());
+        // Most scopes have one or two ops, too few to look ahead inside them.
+        let len = self.reading.pending.len();
+        if len < 2 {
+            return;
         }
-        for (step, distance) in AHEAD.into_iter().enumerate() {
-            let Some(list) = list(distance) else { continue };
-            // SAFETY: the list is alive; that it is a list and has an item is asked first.
-            unsafe {
-                if ffi::PyList_CheckExact(list) != 0 && ffi::PyList_GET_SIZE(list) > 0 {
-                    self.ask_for_op(call, ffi::PyList_GET_ITEM(list, 0), step);
-                }
+        self.ask_for_scope(call, len - 2, Step::Parts);
+        if len >= 4 {
+            self.ask_for_scope(call, len - 4, Step::Values);
+        }
+        if len >= 6 {
+            self.ask_for_scope(call, len - 6, Step::Object);
+        }
+    }
+
+    /// Asks for the memory of the first op of a scope.
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "as for `ask_for_op`")]
+    fn ask_for_scope(&mut self, call: &Call<'_, '_>, index: usize, step: Step) {
+        let list = self.reading.pending[index].list;
+        // SAFETY: the list is alive; that it is a list and has an item is asked first.
+        unsafe {
+            if ffi::PyList_CheckExact(list) != 0 && ffi::PyList_GET_SIZE(list) > 0 {
+                self.ask_for_op(call, ffi::PyList_GET_ITEM(list, 0), step, false);
             }
         }
     }
 
-    /// Asks for the memory of one op: step 0 for the object, 1 for where its attributes are, 2 for
-    /// what they point to, 3 for what the first arguments point to.
+    /// Asks for the memory of one op.
     ///
     /// # Safety
     /// `item` is alive.
-    #[inline]
-    unsafe fn ask_for_op(&self, call: &Call<'_, '_>, item: *mut ffi::PyObject, step: usize) {
-        if step == 0 {
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "each step is a few instructions, and known where it is called")]
+    unsafe fn ask_for_op(&mut self, call: &Call<'_, '_>, item: *mut ffi::PyObject, step: Step, top: bool) {
+        if step == Step::Object {
             prefetch(item.cast::<u8>().wrapping_sub(32));
             prefetch(item.cast());
             return;
@@ -352,77 +511,109 @@ impl Reader {
         if ffi::Py_TYPE(item).cast() != call.host.bound_symbol.as_ptr() {
             return;
         }
-        if step == 1 {
+        if step == Step::Values {
             Layout::<FIELDS>::prefetch_values(item);
             return;
         }
-        let Some([_, args, kwargs, output, subsymbols, tags]) =
-            self.layout.and_then(|layout| layout.read(item, call.fields))
-        else {
-            return;
-        };
-        if step == 2 {
-            for part in [args, kwargs, output, subsymbols, tags] {
-                prefetch(part.cast());
+        let is_whole = call.options.full || top;
+        if step == Step::Parts {
+            let Some(layout) = &self.layout else { return };
+            let Some(parts) = layout.read(item, &call.fields) else { return };
+            let [_, args, kwargs, output, subsymbols, tags] = parts;
+            prefetch(output.cast());
+            prefetch(subsymbols.cast());
+            prefetch(tags.cast());
+            if is_whole {
+                prefetch(args.cast());
+                prefetch(kwargs.cast());
             }
-        } else if ffi::PyTuple_CheckExact(args) != 0 {
-            for index in 0..ffi::PyTuple_GET_SIZE(args).min(3) {
-                prefetch(ffi::PyTuple_GET_ITEM(args, index).cast());
+            self.ahead.put(item, self.reading.epoch, parts);
+        } else if is_whole {
+            if let Some(&[_, _, _, output, _, _]) = self.ahead.get(item, self.reading.epoch) {
+                if self.types.has_layout(output) {
+                    Layout::<1>::prefetch_values(output);
+                }
             }
         }
     }
 
-    fn read_item<'py>(&mut self, call: &mut Call<'_, 'py>, item: Bound<'py, PyAny>, top: bool) -> PyResult<()> {
+    /// Makes our own what is borrowed. Call it before Python code may run.
+    ///
+    /// # Safety
+    /// The interpreter is attached, and the roots of the walk are alive.
+    unsafe fn hold(&mut self, py: Python<'_>) {
+        self.reading.hold(py);
+        self.walk.hold_roots(py);
+    }
+
+    /// # Safety
+    /// `item` is alive until Python code runs.
+    unsafe fn read_item(&mut self, call: &mut Call<'_, '_>, item: *mut ffi::PyObject, top: bool) -> PyResult<()> {
         let py = call.py;
-        // SAFETY: `item` is alive; its attributes are either borrowed from it, and taken as our
-        // own before Python code can run, or our own from the start.
-        unsafe {
-            let usual = item.get_type_ptr().cast() == call.host.bound_symbol.as_ptr();
-            if !usual && !item.is_instance(call.host.bound_symbol.bind(py))? {
-                let position = call.builder.op_count();
-                return Err(call.host.invalid_trace(
-                    py,
-                    &format!("op {position} is {}, not a BoundSymbol", item.get_type().repr()?),
-                    None,
-                    None,
-                    "pass a trace, or a sequence of bound symbols",
-                ));
-            }
-            let direct =
-                if usual { self.layout.and_then(|layout| layout.read(item.as_ptr(), call.fields)) } else { None };
-            let parts = match direct {
-                Some(parts) => parts,
-                None => self.ask_for_parts(&item, call.fields)?,
-            };
-            let op = self.read_op(call, &item, parts, top)?;
-            let subsymbols = parts[4];
-            let is_empty = if ffi::PyList_CheckExact(subsymbols) != 0 {
-                ffi::PyList_GET_SIZE(subsymbols) == 0
-            } else if ffi::PyTuple_CheckExact(subsymbols) != 0 {
-                ffi::PyTuple_GET_SIZE(subsymbols) == 0
-            } else {
-                Bound::from_borrowed_ptr(py, subsymbols).len()? == 0
-            };
-            if !is_empty {
-                call.pending.push((op, Bound::from_borrowed_ptr(py, subsymbols), call.depth + 1));
+        self.reading.bound_symbols.push(item);
+        let mut direct = None;
+        if ffi::Py_TYPE(item).cast() == call.host.bound_symbol.as_ptr() {
+            direct = self.ahead.get(item, self.reading.epoch).copied();
+            if direct.is_none() {
+                direct = self.layout.as_ref().and_then(|layout| layout.read(item, &call.fields));
             }
         }
-        self.reading.bound_symbols.push(item.unbind());
+        let parts = match direct {
+            Some(parts) => parts,
+            None => self.ask_for_parts(call, item)?,
+        };
+        let op = self.read_op(call, item, parts, top)?;
+        let subsymbols = parts[4];
+        let is_empty = if ffi::PyList_CheckExact(subsymbols) != 0 {
+            ffi::PyList_GET_SIZE(subsymbols) == 0
+        } else if ffi::PyTuple_CheckExact(subsymbols) != 0 {
+            ffi::PyTuple_GET_SIZE(subsymbols) == 0
+        } else {
+            self.hold(py);
+            Bound::from_borrowed_ptr(py, subsymbols).len()? == 0
+        };
+        if !is_empty {
+            if ffi::PyList_CheckExact(subsymbols) != 0 {
+                prefetch((*subsymbols.cast::<ffi::PyListObject>()).ob_item.cast());
+            }
+            self.reading.pending.push(Pending { owner: op, list: subsymbols, depth: call.depth + 1 });
+        }
+        if self.walk.holds_any() {
+            // What the walk lets go of may be all that keeps a proxy, or the list of the next scope.
+            self.reading.hold(py);
+        }
         self.walk.release();
         Ok(())
     }
 
     /// The attributes of a bound symbol by way of `getattr`; the walk keeps them alive.
+    ///
+    /// # Safety
+    /// `item` is alive.
     #[cold]
-    fn ask_for_parts(
+    unsafe fn ask_for_parts(
         &mut self,
-        item: &Bound<'_, PyAny>,
-        fields: [*mut ffi::PyObject; FIELDS],
+        call: &mut Call<'_, '_>,
+        item: *mut ffi::PyObject,
     ) -> PyResult<[*mut ffi::PyObject; FIELDS]> {
+        let py = call.py;
+        // The item is our own from here on.
+        self.reading.hold(py);
+        let item = Bound::from_borrowed_ptr(py, item);
+        if !item.is_instance(call.host.bound_symbol.bind(py))? {
+            let position = call.builder.op_count();
+            return Err(call.host.invalid_trace(
+                py,
+                &format!("op {position} is {}, not a BoundSymbol", item.get_type().repr()?),
+                None,
+                None,
+                "pass a trace, or a sequence of bound symbols",
+            ));
+        }
         let mut parts = [std::ptr::null_mut(); FIELDS];
-        for (part, field) in parts.iter_mut().zip(fields) {
-            // SAFETY: the names are interned strings.
-            let name = unsafe { Bound::from_borrowed_ptr(item.py(), field).cast_into_unchecked::<PyString>() };
+        for (part, field) in parts.iter_mut().zip(call.fields) {
+            // The names are interned strings.
+            let name = Bound::from_borrowed_ptr(py, field).cast_into_unchecked::<PyString>();
             let attribute = item.getattr(name)?;
             *part = attribute.as_ptr();
             self.walk.keep(attribute.unbind());
@@ -435,30 +626,32 @@ impl Reader {
     unsafe fn read_op(
         &mut self,
         call: &mut Call<'_, '_>,
-        item: &Bound<'_, PyAny>,
+        item: *mut ffi::PyObject,
         parts: [*mut ffi::PyObject; FIELDS],
         top: bool,
     ) -> PyResult<Op> {
         let py = call.py;
         let [symbol, args, kwargs, output, _, tags] = parts;
-        let index = self.symbol(call, symbol, parts)?;
+        self.walk.set_roots(parts);
+        let index = self.symbol(call, symbol)?;
         let KnownSymbol { symbol, flags: symbol_flags, is_scalar, .. } = self.symbols[index];
         let full = call.options.full;
         let mut flags = OpFlags::empty();
+        if has_effect_tag(call.host, tags).unwrap_or_else(|| self.ask_for_tag(call, tags))? {
+            flags |= OpFlags::EFFECT;
+        }
         let Self { types, walk, reading, contents, .. } = self;
-        walk.set_roots(parts);
         if !full && !top {
             // Inside ops, level "compat" asks only what has an effect and what defines nothing.
-            let mut any = AnyProxy(false);
+            let mut any = AnyProxy { found: false, reading };
             walk.leaves(py, types, call.host, output, false, &mut any)?;
-            flags.set(OpFlags::UNREAD_RESULT, any.0);
-            flags |= own_tags(call, walk, tags)?;
-            return call.builder.finish_op(symbol, flags).map_err(invalid);
+            flags.set(OpFlags::UNREAD_RESULT, any.found);
+            return call.builder.finish_own_op(symbol, flags).map_err(invalid);
         }
         let mut operands =
             OperandLeaves { builder: &mut call.builder, reading, contents, full, want_literals: is_scalar && full };
         walk.leaves(py, types, call.host, args, false, &mut operands)?;
-        if ffi::PyDict_CheckExact(kwargs) == 0 || ffi::PyDict_Size(kwargs) != 0 {
+        if ffi::PyDict_CheckExact(kwargs) == 0 || (*kwargs.cast::<ffi::PyDictObject>()).ma_used != 0 {
             flags |= OpFlags::KEYWORDS;
             walk.leaves(py, types, call.host, kwargs, false, &mut operands)?;
         }
@@ -480,6 +673,10 @@ impl Reader {
         }
         let own_printer = !symbol_flags.contains(SymbolFlags::USUAL_PRINTER);
         if full && (own_printer || symbol_flags.contains(SymbolFlags::EFFECT) || !contents.is_empty()) {
+            if !contents.is_empty() {
+                reading.hold(py);
+                walk.hold_roots(py);
+            }
             reading.pin(call, types, walk, contents, symbol_flags)?;
         }
         if top && symbol_flags.contains(SymbolFlags::RETURN) {
@@ -489,40 +686,109 @@ impl Reader {
             }
             reading.has_return = true;
         }
-        flags |= own_tags(call, walk, tags)?;
         if let Some(effects) = call.options.effects {
+            reading.hold(py);
             walk.hold_roots(py);
-            let said = effects.call1((item,))?;
+            let said = effects.call1((Bound::from_borrowed_ptr(py, item),))?;
             if !said.is_none() {
                 flags |= if said.is_truthy()? { OpFlags::EFFECT } else { OpFlags::NO_EFFECT };
             }
         }
-        call.builder.finish_op(symbol, flags).map_err(invalid)
+        call.builder.finish_own_op(symbol, flags).map_err(invalid)
     }
 
     /// What is known of a symbol, as an index.
+    ///
+    /// # Safety
+    /// The symbol is alive, and among the roots of the walk.
     #[inline]
-    unsafe fn symbol(
+    unsafe fn symbol(&mut self, call: &mut Call<'_, '_>, object: *mut ffi::PyObject) -> PyResult<usize> {
+        let symbols = &self.symbols;
+        // One that was forgotten, or learned again, is still in the table.
+        let found = self.symbol_index.find(object as usize, |index| symbols[index as usize].object.is_some());
+        if let Some(index) = found {
+            if symbols[index as usize].checked == self.calls {
+                return Ok(index as usize);
+            }
+        }
+        self.look_at_symbol(call, object, found)
+    }
+
+    /// What is known of a symbol that this call did not have before.
+    ///
+    /// # Safety
+    /// As for `symbol`.
+    #[inline(never)]
+    unsafe fn look_at_symbol(
         &mut self,
         call: &mut Call<'_, '_>,
         object: *mut ffi::PyObject,
-        parts: [*mut ffi::PyObject; FIELDS],
+        found: Option<u32>,
     ) -> PyResult<usize> {
-        if let Some(&index) = self.symbol_index.get(&object) {
-            let known = &mut self.symbols[index];
-            if known.checked == self.calls {
-                return Ok(index);
+        let tags = match self.tags_directly(object) {
+            Some(tags) => tags,
+            None => {
+                self.hold(call.py);
+                tags_of(&Bound::from_borrowed_ptr(call.py, object))?
             }
-            self.walk.set_roots(parts);
-            self.walk.hold_roots(call.py);
-            if known.tags == tags_of(&Bound::from_borrowed_ptr(call.py, object))? {
+        };
+        if let Some(index) = found {
+            let known = &mut self.symbols[index as usize];
+            if known.tags == tags {
                 known.checked = self.calls;
-                return Ok(index);
+                return Ok(index as usize);
             }
         }
-        self.walk.set_roots(parts);
-        self.walk.hold_roots(call.py);
-        self.learn_symbol(call.host, &mut call.builder, &Bound::from_borrowed_ptr(call.py, object))
+        self.hold(call.py);
+        let symbol = Bound::from_borrowed_ptr(call.py, object);
+        let index = self.learn_symbol(call.host, &mut call.builder, &symbol)?;
+        if let Some(before) = found {
+            // A symbol whose tags changed takes a new place, which keeps the object.
+            self.symbols[before as usize].object = None;
+        }
+        Ok(index)
+    }
+
+    /// What [`tags_of`] gives, if that can be told without running Python code.
+    ///
+    /// # Safety
+    /// The symbol is alive.
+    unsafe fn tags_directly(&self, symbol: *mut ffi::PyObject) -> Option<(usize, isize)> {
+        if !self.types.direct {
+            return None;
+        }
+        let name = names(Python::assume_attached()).tags.as_ptr();
+        let class = ffi::Py_TYPE(symbol);
+        let get_attribute = (*class).tp_getattro? as usize;
+        if (*class).tp_flags & ffi::Py_TPFLAGS_HEAPTYPE == 0
+            || get_attribute != ffi::PyObject_GenericGetAttr as *const () as usize
+        {
+            return None;
+        }
+        // A slot of the class itself: no other descriptor is asked, and no dictionary.
+        let slot = ffi::PyDict_GetItemWithError((*class).tp_dict, name);
+        if slot.is_null() || ffi::Py_TYPE(slot) != &raw mut ffi::PyMemberDescr_Type {
+            ffi::PyErr_Clear();
+            return None;
+        }
+        let tags = ffi::PyObject_GetAttr(symbol, name);
+        if tags.is_null() {
+            // Not set: whoever asks in Python gets the error.
+            ffi::PyErr_Clear();
+            return None;
+        }
+        // The slot has it, so giving ours up frees nothing.
+        ffi::Py_DECREF(tags);
+        let len = if tags == ffi::Py_None() {
+            0
+        } else if ffi::PyList_CheckExact(tags) != 0 {
+            ffi::PyList_GET_SIZE(tags)
+        } else if ffi::PyTuple_CheckExact(tags) != 0 {
+            ffi::PyTuple_GET_SIZE(tags)
+        } else {
+            return None;
+        };
+        Some((tags as usize, len))
     }
 
     #[cold]
@@ -546,8 +812,7 @@ impl Reader {
             checked: self.calls,
         };
         let index = self.symbols.len();
-        // A symbol whose tags changed takes a new place; the old one keeps its object until then.
-        self.symbol_index.insert(object.as_ptr(), index);
+        self.symbol_index.insert(object.as_ptr() as usize, index as u32);
         self.symbols.push(known);
         if !keep {
             self.passing_symbols.push(index);
@@ -564,28 +829,25 @@ impl Reader {
         mark: fn(&mut ProgramBuilder, Value) -> Result<(), BuildError>,
     ) -> PyResult<()> {
         let Self { types, walk, reading, .. } = self;
-        let mut on_leaf = Slowly(|leaf: &Bound<'_, PyAny>, class: Option<ProxyClass>| {
-            if let Some(class) = class {
-                if let Some(value) = reading.find(leaf, class)? {
-                    mark(builder, value).map_err(invalid)?;
-                }
-            }
-            Ok(())
-        });
-        // SAFETY: `structure` is our own.
-        let result = unsafe { walk.leaves(structure.py(), types, host, structure.as_ptr(), true, &mut on_leaf) };
+        let mut leaves = MarkLeaves { builder, reading, mark };
+        // SAFETY: `structure` is the caller's.
+        let result = unsafe { walk.leaves(structure.py(), types, host, structure.as_ptr(), true, &mut leaves) };
+        if walk.holds_any() {
+            reading.hold(structure.py());
+        }
         walk.release();
         result
     }
 
     /// Which numbers stand in the shapes of tensors. A shape is looked at once a tensor.
     fn read_shapes(&mut self, py: Python<'_>, host: &Host, builder: &mut ProgramBuilder) -> PyResult<()> {
+        self.reading.hold(py);
         for index in 0..self.reading.proxies.len() {
             let tensor = Value::from_index(index);
             if builder.value_kind(tensor) != ValueKind::Tensor {
                 continue;
             }
-            let shape = self.reading.proxies[index].bind(py).getattr(&names(py).own_shape)?;
+            let shape = self.reading.proxies.get(py, index).getattr(&names(py).own_shape)?;
             let Self { types, walk, reading, .. } = self;
             let mut position = 0;
             let mut mention = Slowly(|leaf: &Bound<'_, PyAny>, class: Option<ProxyClass>| {
@@ -603,34 +865,102 @@ impl Reader {
         }
         Ok(())
     }
+
+    /// Whether the tags of this very op say that it has an effect, asked of Python.
+    ///
+    /// # Safety
+    /// `tags` is alive, and one of the roots of the walk.
+    #[cold]
+    unsafe fn ask_for_tag(&mut self, call: &Call<'_, '_>, tags: *mut ffi::PyObject) -> PyResult<bool> {
+        self.hold(call.py);
+        let tagged = Bound::from_borrowed_ptr(call.py, tags).contains(call.host.effect_tag.bind(call.py))?;
+        Ok(tagged)
+    }
 }
 
-/// The effect that the tags of this very op give it.
+/// Whether the tags of an op say that it has an effect, if that can be told without running Python
+/// code: the hash of an enum member is a function in Python.
 ///
 /// # Safety
-/// `tags` is alive, and one of the roots of the walk.
+/// `tags` is alive, and the interpreter is attached.
 #[inline]
-unsafe fn own_tags(call: &Call<'_, '_>, walk: &mut Walk, tags: *mut ffi::PyObject) -> PyResult<OpFlags> {
-    if ffi::Py_TYPE(tags) == &raw mut ffi::PySet_Type && ffi::PySet_Size(tags) == 0 {
-        return Ok(OpFlags::empty());
+unsafe fn has_effect_tag(host: &Host, tags: *mut ffi::PyObject) -> Option<PyResult<bool>> {
+    if ffi::Py_TYPE(tags) != &raw mut ffi::PySet_Type {
+        return None;
     }
-    walk.hold_roots(call.py);
-    let tagged = Bound::from_borrowed_ptr(call.py, tags).contains(call.host.effect_tag.bind(call.py))?;
-    Ok(if tagged { OpFlags::EFFECT } else { OpFlags::empty() })
+    if ffi::PySet_GET_SIZE(tags) == 0 {
+        return Some(Ok(false));
+    }
+    if layout::is_surely_not_in_set(tags, host.effect_tag_hash) {
+        return Some(Ok(false));
+    }
+    let (mut position, mut key, mut hash) = (0, std::ptr::null_mut(), 0);
+    while ffi::_PySet_NextEntry(tags, &raw mut position, &raw mut key, &raw mut hash) != 0 {
+        if key == host.effect_tag.as_ptr() {
+            return Some(Ok(true));
+        }
+        // As a set does: `==` is asked only where the hashes are the same.
+        if hash == host.effect_tag_hash {
+            return None;
+        }
+    }
+    Some(Ok(false))
 }
 
 /// Whether there is any proxy among the leaves.
-struct AnyProxy(bool);
+struct AnyProxy<'a> {
+    found: bool,
+    reading: &'a mut Reading,
+}
 
-impl Leaves for AnyProxy {
+impl Leaves for AnyProxy<'_> {
     #[inline]
     fn take(&mut self, _: &Types, _: *mut ffi::PyObject, class: Option<ProxyClass>) -> bool {
-        self.0 |= class.is_some();
+        self.found |= class.is_some();
         true
     }
 
     fn ask(&mut self, _: &Host, _: &Bound<'_, PyAny>, _: Option<ProxyClass>) -> PyResult<()> {
         Ok(())
+    }
+
+    fn hold(&mut self, py: Python<'_>) {
+        self.reading.hold(py);
+    }
+}
+
+/// The values among the leaves, those that the program has, are marked in the builder.
+struct MarkLeaves<'a> {
+    builder: &'a mut ProgramBuilder,
+    reading: &'a mut Reading,
+    mark: fn(&mut ProgramBuilder, Value) -> Result<(), BuildError>,
+}
+
+impl Leaves for MarkLeaves<'_> {
+    #[inline]
+    fn take(&mut self, types: &Types, leaf: *mut ffi::PyObject, class: Option<ProxyClass>) -> bool {
+        let Some(class) = class else { return true };
+        let mut value = self.reading.known(leaf).map(|(value, _)| value);
+        if value.is_none() {
+            // SAFETY: the interpreter is attached while a trace is read, and the leaf is alive.
+            unsafe {
+                let Some(name) = types.name_directly(Python::assume_attached(), leaf, class) else { return false };
+                value = self.reading.named(name, hash_of(name));
+            }
+        }
+        value.is_none_or(|value| (self.mark)(self.builder, value).is_ok())
+    }
+
+    fn ask(&mut self, _: &Host, leaf: &Bound<'_, PyAny>, class: Option<ProxyClass>) -> PyResult<()> {
+        let Some(class) = class else { return Ok(()) };
+        if let Some(value) = self.reading.find(leaf, class)? {
+            (self.mark)(self.builder, value).map_err(invalid)?;
+        }
+        Ok(())
+    }
+
+    fn hold(&mut self, py: Python<'_>) {
+        self.reading.hold(py);
     }
 }
 
@@ -645,8 +975,20 @@ struct OperandLeaves<'a> {
 
 impl Leaves for OperandLeaves<'_> {
     #[inline]
+    fn wants_literals(&self) -> bool {
+        self.want_literals
+    }
+
+    #[inline]
+    fn take_known(&mut self, leaf: *mut ffi::PyObject) -> bool {
+        let Some((value, false)) = self.reading.known(leaf) else { return false };
+        self.builder.push_operand(value.into());
+        true
+    }
+
+    #[inline]
     fn take(&mut self, types: &Types, leaf: *mut ffi::PyObject, class: Option<ProxyClass>) -> bool {
-        let Some(class) = class else { return !self.want_literals };
+        let Some(class) = class else { return !self.want_literals || self.take_literal(leaf) };
         if class.kind == ProxyKind::Collection && self.full {
             return false;
         }
@@ -662,14 +1004,34 @@ impl Leaves for OperandLeaves<'_> {
             }
             self.reading.ask_for_value(self.builder, leaf, class, self.full)?.into()
         } else {
-            let number = literal(leaf).unwrap_or_else(|| {
-                self.reading.opaque_literals += 1;
-                Number::Opaque(self.reading.opaque_literals)
-            });
-            self.builder.constant(number).map_err(invalid)?.into()
+            self.constant(leaf)?.into()
         };
         self.builder.push_operand(operand);
         Ok(())
+    }
+
+    fn hold(&mut self, py: Python<'_>) {
+        self.reading.hold(py);
+    }
+}
+
+impl OperandLeaves<'_> {
+    /// A literal among the operands of arithmetic. Looking at it runs no Python code.
+    #[inline(never)]
+    fn take_literal(&mut self, leaf: *mut ffi::PyObject) -> bool {
+        // SAFETY: the interpreter is attached while a trace is read, and the leaf is alive.
+        let leaf = unsafe { Bound::from_borrowed_ptr(Python::assume_attached(), leaf) };
+        let Ok(constant) = self.constant(&leaf) else { return false };
+        self.builder.push_operand(constant.into());
+        true
+    }
+
+    fn constant(&mut self, leaf: &Bound<'_, PyAny>) -> PyResult<Constant> {
+        let number = literal(leaf).unwrap_or_else(|| {
+            self.reading.opaque_literals += 1;
+            Number::Opaque(self.reading.opaque_literals)
+        });
+        self.builder.constant(number).map_err(invalid)
     }
 }
 
@@ -685,6 +1047,14 @@ struct ResultLeaves<'a> {
 }
 
 impl Leaves for ResultLeaves<'_> {
+    #[inline]
+    fn take_known(&mut self, leaf: *mut ffi::PyObject) -> bool {
+        let Some((value, _)) = self.reading.known(leaf) else { return false };
+        self.builder.push_result(value.into());
+        self.count += 1;
+        true
+    }
+
     #[inline]
     fn take(&mut self, types: &Types, leaf: *mut ffi::PyObject, class: Option<ProxyClass>) -> bool {
         if let Some(class) = class {
@@ -708,10 +1078,15 @@ impl Leaves for ResultLeaves<'_> {
         self.count += 1;
         Ok(())
     }
+
+    fn hold(&mut self, py: Python<'_>) {
+        self.reading.hold(py);
+    }
 }
 
 impl Reading {
-    /// The value that a proxy stands for, if that can be told without running Python code.
+    /// The value that a proxy stands for that is not known by its address, if that can be told
+    /// without running Python code.
     #[inline]
     fn value(
         &mut self,
@@ -721,24 +1096,18 @@ impl Reading {
         class: ProxyClass,
         full: bool,
     ) -> Option<Value> {
-        if let Some(&value) = self.value_of_proxy.get(&proxy) {
-            return Some(value);
-        }
         if full && class.kind == ProxyKind::Number {
             return None;
         }
-        // SAFETY: the interpreter is attached while a trace is read.
-        let py = unsafe { Python::assume_attached() };
-        let name = types.name_directly(py, proxy, class)?;
-        // SAFETY: `name_directly` gives a string, and `proxy` is alive.
+        // SAFETY: the interpreter is attached while a trace is read; `name_directly` gives a string,
+        // and the proxy and its name live until Python code runs.
         unsafe {
-            let key = NameKey::new(py, name);
-            let proxy = Bound::from_borrowed_ptr(py, proxy);
-            self.learn_value(builder, &proxy, key, kind_of(class), None).ok()
+            let name = types.name_directly(Python::assume_attached(), proxy, class)?;
+            self.learn_value(builder, proxy, class, full, name, None).ok()
         }
     }
 
-    /// The value that a proxy stands for.
+    /// The value that a proxy stands for. All that is borrowed is held before and after.
     #[cold]
     fn ask_for_value(
         &mut self,
@@ -747,50 +1116,62 @@ impl Reading {
         class: ProxyClass,
         full: bool,
     ) -> PyResult<Value> {
-        if let Some(&value) = self.value_of_proxy.get(&proxy.as_ptr()) {
+        if let Some(value) = self.value_of(proxy) {
             return Ok(value);
         }
-        let key = name_of(proxy, class)?;
-        let (mut kind, mut hint) = (kind_of(class), None);
+        let name = name_of(proxy, class)?;
+        let mut number = None;
         if full && class.kind == ProxyKind::Number {
             let names = names(proxy.py());
             let number_type = type_literal(&proxy.getattr(&names.python_type)?).unwrap_or(NumberType::Other);
-            kind = ValueKind::Number(number_type);
-            hint = literal(&proxy.getattr(&names.value)?).filter(|hint| !matches!(hint, Number::Type(_)));
+            let hint = literal(&proxy.getattr(&names.value)?).filter(|hint| !matches!(hint, Number::Type(_)));
+            number = Some((number_type, hint));
         }
-        self.learn_value(builder, proxy, key, kind, hint)
+        // SAFETY: both are alive, and held before anything else is done.
+        let value = unsafe { self.learn_value(builder, proxy.as_ptr(), class, full, name.as_ptr(), number) };
+        self.hold(proxy.py());
+        value
     }
 
-    fn learn_value(
+    /// # Safety
+    /// The proxy and its name, a string, live until Python code runs.
+    unsafe fn learn_value(
         &mut self,
         builder: &mut ProgramBuilder,
-        proxy: &Bound<'_, PyAny>,
-        key: NameKey,
-        kind: ValueKind,
-        hint: Option<Number>,
+        proxy: *mut ffi::PyObject,
+        class: ProxyClass,
+        full: bool,
+        name: *mut ffi::PyObject,
+        number: Option<(NumberType, Option<Number>)>,
     ) -> PyResult<Value> {
-        let value = if let Some(&value) = self.value_of_name.get(&key) {
-            self.others.push(proxy.clone().unbind());
+        let hash = hash_of(name);
+        let value = if let Some(value) = self.named(name, hash) {
+            self.others.push(proxy);
             value
         } else {
+            let kind = number.map_or_else(|| kind_of(class), |(number_type, _)| ValueKind::Number(number_type));
             let value = builder.value(kind).map_err(invalid)?;
-            if let Some(hint) = hint {
+            if let Some((_, Some(hint))) = number {
                 builder.hint(value, hint).map_err(invalid)?;
             }
-            self.proxies.push(proxy.clone().unbind());
-            self.value_of_name.insert(key, value);
+            self.proxies.push(proxy);
+            self.names.push(name);
+            self.value_of_name.insert(hash, value.index() as u32);
             value
         };
-        self.value_of_proxy.insert(proxy.as_ptr(), value);
+        let is_asked = full && class.kind == ProxyKind::Collection;
+        self.value_of_proxy.insert(proxy as usize, value.index() as u32 | if is_asked { COLLECTION } else { 0 });
         Ok(value)
     }
 
     /// The value that a proxy stands for, if the program has it.
     pub(crate) fn find(&self, proxy: &Bound<'_, PyAny>, class: ProxyClass) -> PyResult<Option<Value>> {
-        if let Some(&value) = self.value_of_proxy.get(&proxy.as_ptr()) {
+        if let Some(value) = self.value_of(proxy) {
             return Ok(Some(value));
         }
-        Ok(self.value_of_name.get(&name_of(proxy, class)?).copied())
+        let name = name_of(proxy, class)?;
+        // SAFETY: `name_of` gives a string.
+        Ok(unsafe { self.named(name.as_ptr(), hash_of(name.as_ptr())) })
     }
 
     /// Pins what must keep its name: what collections hold, and what ops with an effect or with a
@@ -829,14 +1210,16 @@ impl Reading {
     }
 }
 
-fn name_of(proxy: &Bound<'_, PyAny>, class: ProxyClass) -> PyResult<NameKey> {
+fn name_of<'py>(proxy: &Bound<'py, PyAny>, class: ProxyClass) -> PyResult<Bound<'py, PyString>> {
     let names = names(proxy.py());
     let name = proxy.getattr(if class.usual_name { &names.own_name } else { &names.name })?;
     let name = name
         .cast_into::<PyString>()
         .map_err(|error| PyTypeError::new_err(format!("the name of a proxy is not a string: {error}")))?;
-    let hash = name.hash()?;
-    Ok(NameKey(name.unbind(), hash))
+    // A class of the user's may hash and compare as it likes: the text counts, and nothing else.
+    // SAFETY: the interpreter is attached; this gives a new reference to a string, or an error.
+    let text = unsafe { Bound::from_owned_ptr_or_err(name.py(), ffi::PyUnicode_FromObject(name.as_ptr())) }?;
+    Ok(text.cast_into::<PyString>()?)
 }
 
 fn kind_of(class: ProxyClass) -> ValueKind {
@@ -862,14 +1245,17 @@ fn type_literal(object: &Bound<'_, PyAny>) -> Option<NumberType> {
 }
 
 /// A literal as arithmetic sees it, if it does. Only exact types count: a subclass may compute
-/// otherwise.
+/// otherwise. Runs no Python code, and makes no object.
 pub(crate) fn literal(object: &Bound<'_, PyAny>) -> Option<Number> {
     if let Ok(flag) = object.cast_exact::<PyBool>() {
         Some(Number::Bool(flag.is_true()))
     } else if object.is_exact_instance_of::<PyInt>() {
-        object.extract().ok().map(Number::Int)
-    } else if object.is_exact_instance_of::<PyFloat>() {
-        object.extract().ok().map(Number::Float)
+        let mut overflow = 0;
+        // SAFETY: an `int`: this says that it is too large, and raises nothing.
+        let int = unsafe { ffi::PyLong_AsLongLongAndOverflow(object.as_ptr(), &raw mut overflow) };
+        (overflow == 0).then_some(Number::Int(int))
+    } else if let Ok(float) = object.cast_exact::<PyFloat>() {
+        Some(Number::Float(float.value()))
     } else {
         type_literal(object).map(Number::Type)
     }

@@ -185,11 +185,26 @@ impl ProgramBuilder {
     fn push_scope(&mut self, owner: PackedOption<Op>) -> Result<Scope, BuildError> {
         let index = next_index(self.program.scope_ops.len(), "scopes")?;
         let start = self.program.op_symbols.len() as u32;
-        let parent = owner.get().map(|owner| self.program.scope_of(owner));
+        let parent = owner.get().map(|owner| self.scope_around(owner));
         self.program.scope_ops.push((start, start));
         self.program.scope_owners.push(owner);
         self.program.scope_parents.push(parent.into());
         Ok(Scope::from_index(index))
+    }
+
+    /// The scope that an op is in. Where scopes come in pre-order, it is the last one or around
+    /// that, so the way up is short: each scope is left once.
+    fn scope_around(&self, op: Op) -> Scope {
+        let mut scope = Scope::from_index(self.program.scope_ops.len() - 1);
+        loop {
+            if self.program.scope_range(scope).contains(&op.index()) {
+                return scope;
+            }
+            match self.program.scope_parent(scope) {
+                Some(parent) => scope = parent,
+                None => return self.program.scope_of(op),
+            }
+        }
     }
 
     /// Adds an op to the scope that was opened last.
@@ -246,6 +261,29 @@ impl ProgramBuilder {
                 return Err(error);
             }
         };
+        if let Some(scope) = self.program.scope_ops.last_mut() {
+            scope.1 = op.index() as u32 + 1;
+        }
+        let fits = self.program.operands.end_row() && self.program.results.end_row();
+        self.program.op_symbols.push(symbol);
+        self.program.op_flags.push(flags);
+        self.program.op_scopes.push(PackedOption::NONE);
+        if fits {
+            Ok(op)
+        } else {
+            Err(BuildError::TooLarge { what: "operands" })
+        }
+    }
+
+    /// As [`ProgramBuilder::finish_op`], for a caller whose ids all come from this very builder:
+    /// that they are known is checked in debug builds alone.
+    ///
+    /// # Errors
+    /// [`BuildError::TooLarge`], after which the builder is of no more use.
+    #[inline]
+    pub fn finish_own_op(&mut self, symbol: Symbol, flags: OpFlags) -> Result<Op, BuildError> {
+        debug_assert!(self.check_op(symbol).is_ok());
+        let op = Op::from_index(next_index(self.program.op_symbols.len(), "ops")?);
         if let Some(scope) = self.program.scope_ops.last_mut() {
             scope.1 = op.index() as u32 + 1;
         }

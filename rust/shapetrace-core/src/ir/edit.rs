@@ -219,6 +219,11 @@ impl EditList {
         self.reason_counts[reason as usize]
     }
 
+    /// Whether any op was changed.
+    pub fn any_changed(&self) -> bool {
+        !self.changed.is_empty()
+    }
+
     /// Whether anything at all is different.
     pub fn is_identity(&self) -> bool {
         self.reason_counts.iter().all(|&count| count == 0) && self.changed.is_empty()
