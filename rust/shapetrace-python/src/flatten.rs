@@ -399,7 +399,7 @@ impl Walk {
         if index < len {
             self.stack.extend((index..len).rev().map(child));
         }
-        index as usize
+        index.unsigned_abs()
     }
 
     #[cold]

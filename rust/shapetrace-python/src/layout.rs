@@ -286,6 +286,7 @@ pub(crate) fn prefetch(address: *const u8) {
 /// # Safety
 /// The interpreter is attached, and `set` is a set.
 #[inline]
+#[allow(clippy::cast_sign_loss, reason = "a mask has no sign")]
 pub(crate) unsafe fn is_surely_not_in_set(set: *mut ffi::PyObject, hash: isize) -> bool {
     if !place::KNOWN {
         return false;

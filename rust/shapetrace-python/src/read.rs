@@ -124,6 +124,7 @@ const COLLECTION: u32 = 1 << 31;
 /// # Safety
 /// The interpreter is attached and `name` is a string.
 #[inline]
+#[allow(clippy::cast_sign_loss, reason = "it is the bits that count")]
 unsafe fn hash_of(name: *mut ffi::PyObject) -> usize {
     let kept = (*name.cast::<ffi::PyASCIIObject>()).hash;
     if kept == -1 {
@@ -403,9 +404,9 @@ impl Reader {
         if ffi::PyList_CheckExact(list) != 0 {
             let mut index = 0;
             // The length is asked each time: code of the user that runs in between could change it.
-            while index < ffi::PyList_GET_SIZE(list) as usize {
+            while index < ffi::PyList_GET_SIZE(list).unsigned_abs() {
                 let at = |index: usize| ffi::PyList_GET_ITEM(list, index as ffi::Py_ssize_t);
-                self.ask_ahead(call, index, ffi::PyList_GET_SIZE(list) as usize, top, at);
+                self.ask_ahead(call, index, ffi::PyList_GET_SIZE(list).unsigned_abs(), top, at);
                 self.read_item(call, at(index), top)?;
                 index += 1;
             }
@@ -725,12 +726,11 @@ impl Reader {
         object: *mut ffi::PyObject,
         found: Option<u32>,
     ) -> PyResult<usize> {
-        let tags = match self.tags_directly(object) {
-            Some(tags) => tags,
-            None => {
-                self.hold(call.py);
-                tags_of(&Bound::from_borrowed_ptr(call.py, object))?
-            }
+        let tags = if let Some(tags) = self.tags_directly(object) {
+            tags
+        } else {
+            self.hold(call.py);
+            tags_of(&Bound::from_borrowed_ptr(call.py, object))?
         };
         if let Some(index) = found {
             let known = &mut self.symbols[index as usize];
