@@ -9,11 +9,11 @@ Programs, all compiled for forward and backward:
   symbolic  a GPT as a function of its weights, with symbolic values, with the first of --layers
 
 A compile is the first call less the second, in CPU time of the thread; *after tracing* is the part of it behind
-thunder's interpreter, where passes and transforms work. Variants take turns, medians are reported, the
-garbage collector is as a user has it (`--no-gc` turns it off). One more compile of each variant is recorded and tells what part of it dead code
-elimination had. `--profile` runs one more compile with the drop-in under cProfile, and tells what else in the part
-after the tracing costs: shares of it, what is called inside included, so that they overlap; a profile makes small
-functions look dearer than they are.
+thunder's interpreter, where passes and transforms work. Variants take turns, medians are reported, the garbage
+collector is as a user has it (`--no-gc` turns it off). One more compile of each variant is recorded and tells what
+part of it dead code elimination had. `--profile` runs one more compile with the drop-in under cProfile, and tells
+what else in the part after the tracing costs: shares of it, what is called inside included, so that they overlap; a
+profile makes small functions look dearer than they are.
 """
 
 from __future__ import annotations
