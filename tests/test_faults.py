@@ -526,20 +526,21 @@ def test_ten_thousand_calls_leave_nothing(level: str, caplog: pytest.LogCaptureF
         # The latest calls are remembered, 512 of them: fill that first.
         calls(1_000)
         gc.collect()
-        counts, objects, memory = (
-            [sys.getrefcount(thing) for thing in watched],
-            len(gc.get_objects()),
-            resident_kilobytes(),
-        )
+        counts, objects = [sys.getrefcount(thing) for thing in watched], len(gc.get_objects())
         before = shapetrace_rs.counters()
-        calls(10_000)
-        gc.collect()
+        # The allocator may take memory once and keep it; what leaks is taken anew by each ten thousand calls.
+        growth: list[int] = []
+        while not growth or (growth[-1] >= 8_000 and len(growth) < 3):
+            memory = resident_kilobytes()
+            calls(10_000)
+            gc.collect()
+            growth.append(resident_kilobytes() - memory)
         after = shapetrace_rs.counters()
-        assert after.calls - before.calls > 9_800
-        assert after.fallbacks - before.fallbacks == 50
+        assert after.calls - before.calls > 9_800 * len(growth)
+        assert after.fallbacks - before.fallbacks == 50 * len(growth)
         assert [sys.getrefcount(thing) for thing in watched] == counts
         assert len(gc.get_objects()) - objects < 200
-        assert resident_kilobytes() - memory < 8_000, "kilobytes for 10,000 calls"
+        assert growth[-1] < 8_000, f"kilobytes for each 10,000 calls: {growth}"
 
 
 @each_level
