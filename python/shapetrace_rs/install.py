@@ -150,9 +150,11 @@ def install_on_import(options: OptimizeOptions) -> None:
         options: The options to install with.
 
     Raises:
-        UnsupportedVersionError: lightning-thunder or torch is missing or has an unsuitable version.
+        UnsupportedVersionError: lightning-thunder is there, but has an unsuitable version, or torch has or is missing.
     """
-    check_versions()
+    # A program that needs no thunder runs without it, and one that does says itself what is missing.
+    if "thunder" in sys.modules or importlib.util.find_spec("thunder") is not None:
+        check_versions()
     with _state.lock:
         _hooks.forget_causes()
         _state.change_top_frame(options)
