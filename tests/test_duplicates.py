@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from thunder.core.proxies import CollectionProxy
 
 from trace_tools import (
     EFFECT,
@@ -73,6 +74,30 @@ def test_later_producer_goes_also_when_it_is_another_op() -> None:
     assert op_names(result) == ["unpack_trivial", "sin", "pair", "python_return"]
     assert result_names(find(result, "pair")) == [None, "r"], "what was made before is not made again"
     assert_settled(result)
+
+
+def test_collection_that_nothing_unpacks_makes_no_name_stay() -> None:
+    """A collection is not written anew, so what it holds keeps its name; but not when the collection itself is dead."""
+    for unpacked in (True, False):
+        with new_trace() as trace:
+            n = integer("n")
+            b = tensor("b", (n, 3))
+            prims.unpack_trivial(b, name="b")
+            prims.unpack_trivial(n, name="n")
+            i0 = integer("i0")
+            emit(trace, prims.shape, b, output=(i0, integer("i1", 3)))
+            emit(trace, symbol("use"), i0, output=())
+            held = CollectionProxy([i0, b], name="held")
+            emit(trace, prims.unpack_trivial, held, output=held, name="held")
+            if unpacked:
+                emit(trace, symbol("take"), held, output=())
+            else:
+                emit(trace, prims.unpack_sequence, held, 2, output=[i0, b])
+            finish(trace, n, b)
+        result = optimized(trace)
+        assert find(result, "use").args[0].name == ("i0" if unpacked else "n")
+        assert ("shape" in op_names(result)) is unpacked
+        assert_settled(result)
 
 
 def test_random_ops_and_effects_are_never_merged() -> None:

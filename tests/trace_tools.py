@@ -298,11 +298,15 @@ def assert_settled(trace: Any, needed: set[Any] | None = None, **options: Any) -
 
 
 def assert_unchanged_ops_are_the_same_objects(before: Any, after: Any) -> None:
-    """Asserts that an op that reads the same afterwards, inside and out, is the same object."""
+    """Asserts that an op that is the same afterwards, inside and out, is the same object.
+
+    Shapes of what it takes and makes are compared too: an op whose argument carries another number is another op.
+    """
     originals = {id(op) for op in walk(before)}
 
     def looks(op: Any) -> str:
-        return f"{op.python(indent=0, print_depth=-1)} {[repr(inside.output) for inside in walk([op])]}"
+        values = [[inside.args, inside.kwargs, inside.output] for inside in walk([op])]
+        return f"{op.python(indent=0, print_depth=-1)} {values!r}"
 
     with tracectx(after):
         known = {looks(op) for op in before.bound_symbols}

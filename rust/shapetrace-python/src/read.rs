@@ -272,7 +272,7 @@ unsafe impl Send for Reader {}
 
 /// What the caller wants beside the ops.
 pub(crate) struct ReadOptions<'a, 'py> {
-    /// Read what only level "full" needs: literals of arithmetic, shapes, pinned names.
+    /// Read what only level "full" needs: literals of arithmetic, shapes, what collections hold.
     pub(crate) full: bool,
     /// The output of the list, where it has no return.
     pub(crate) output: Option<&'a Bound<'py, PyAny>>,
@@ -672,13 +672,12 @@ impl Reader {
             flags.set(OpFlags::LITERAL_RESULT, results.literals);
             flags.set(OpFlags::EMPTY_RESULT, results.count == 0);
         }
-        let own_printer = !symbol_flags.contains(SymbolFlags::USUAL_PRINTER);
-        if full && (own_printer || symbol_flags.contains(SymbolFlags::EFFECT) || !contents.is_empty()) {
-            if !contents.is_empty() {
-                reading.hold(py);
-                walk.hold_roots(py);
-            }
-            reading.pin(call, types, walk, contents, symbol_flags)?;
+        if full && !contents.is_empty() {
+            reading.hold(py);
+            walk.hold_roots(py);
+            flags |= OpFlags::FIXED_NAMES;
+            let reads_all = symbol_flags.contains(SymbolFlags::USUAL_PRINTER);
+            reading.look_into_collections(call, types, walk, contents, reads_all)?;
         }
         if top && symbol_flags.contains(SymbolFlags::RETURN) {
             if !reading.has_return {
@@ -1174,18 +1173,15 @@ impl Reading {
         Ok(unsafe { self.named(name.as_ptr(), hash_of(name.as_ptr())) })
     }
 
-    /// Pins what must keep its name: what collections hold, and what ops with an effect or with a
-    /// printer of their own make. Values that a collection holds, and that the op does not unpack,
-    /// count as read.
-    fn pin(
+    /// Learns what collections hold. If the op reads all of it, what it does not unpack counts as read.
+    fn look_into_collections(
         &mut self,
         call: &mut Call<'_, '_>,
         types: &mut Types,
         walk: &mut Walk,
         contents: &mut Vec<Py<PyAny>>,
-        symbol: SymbolFlags,
+        reads_all: bool,
     ) -> PyResult<()> {
-        let own_printer = !symbol.contains(SymbolFlags::USUAL_PRINTER);
         for content in contents.drain(..) {
             let mut held = Vec::new();
             let mut note = Slowly(|leaf: &Bound<'_, PyAny>, class: Option<ProxyClass>| {
@@ -1197,14 +1193,10 @@ impl Reading {
             // SAFETY: `content` is our own.
             unsafe { walk.leaves(call.py, types, call.host, content.as_ptr(), true, &mut note)? };
             for value in held {
-                call.builder.pin(value).map_err(invalid)?;
-                if !own_printer && !call.builder.open_results().contains(&value.into()) {
+                if reads_all && !call.builder.open_results().contains(&value.into()) {
                     call.builder.push_operand(value.into());
                 }
             }
-        }
-        if own_printer || symbol.contains(SymbolFlags::EFFECT) {
-            call.builder.pin_open_results().map_err(invalid)?;
         }
         Ok(())
     }

@@ -390,19 +390,6 @@ impl ProgramBuilder {
         Ok(())
     }
 
-    /// Pins the results pushed so far for the op that is being built.
-    ///
-    /// # Errors
-    /// [`BuildError::UnknownValue`].
-    pub fn pin_open_results(&mut self) -> Result<(), BuildError> {
-        for index in 0..self.program.results.open_row().len() {
-            if let Some(value) = self.program.results.open_row()[index].get() {
-                self.pin(value)?;
-            }
-        }
-        Ok(())
-    }
-
     /// What kind of thing a value is.
     pub fn value_kind(&self, value: Value) -> ValueKind {
         self.program.value_kind(value)

@@ -26,6 +26,7 @@ pub const OP_FLAG_WORDS: &[(&str, OpFlags)] = &[
     ("empty", OpFlags::EMPTY_RESULT),
     ("effectless", OpFlags::NO_EFFECT),
     ("unread", OpFlags::UNREAD_RESULT),
+    ("fixed", OpFlags::FIXED_NAMES),
 ];
 
 /// The flags, and the arithmetic, of a symbol that says nothing else.

@@ -1,7 +1,7 @@
 //! What must hold of every optimized program.
 
 use shapetrace_core::entity::Entity;
-use shapetrace_core::ir::{apply_with_ops, Applied, EditList, OpStatus, Program};
+use shapetrace_core::ir::{apply_with_ops, Applied, EditList, OpFlags, OpStatus, Program};
 use shapetrace_core::passes::{Context, Level, Options};
 use shapetrace_core::text::{op_line, op_lines, parse, print};
 use shapetrace_core::verifier::{verify, verify_form, Form};
@@ -116,6 +116,12 @@ fn edits_are_consistent(program: &Program, edits: &EditList, applied: &Applied) 
             let other = reshaped || lines_before[op.index()] != lines_after[now.index()];
             let inside = program.op_scope(op).into_iter().flat_map(|inside| program.scope_ops(inside));
             differs[op.index()] |= other || inside.into_iter().any(|op| differs[op.index()]);
+            let mut values = program.operand_values(op).chain(program.result_values(op));
+            if program.flags(op).contains(OpFlags::FIXED_NAMES)
+                && values.any(|value| edits.replacement(value).is_some())
+            {
+                return Err(format!("{op} is to keep its names: {}\n{}", op_line(program, op), print(program)));
+            }
             if edits.is_changed(op) != differs[op.index()] {
                 let said = if edits.is_changed(op) { "changed" } else { "unchanged" };
                 return Err(format!("{op} is said to be {said}: {}\n{}", op_line(program, op), print(program)));

@@ -251,6 +251,10 @@ impl Generator {
         let name = ["prims.sin", "prims.reshape", "ltorch.f", "my.kernel"][usize::from(b % 4)];
         let mut node = self.op(name, SymbolFlags::empty(), operands, vec![Some(result)]);
         node.flags.set(OpFlags::KEYWORDS, d % 7 == 3);
+        if d % 16 == 9 {
+            node.flags |= OpFlags::FIXED_NAMES;
+            self.features.count("fixed names");
+        }
         self.push(node);
     }
 

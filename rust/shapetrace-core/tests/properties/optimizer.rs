@@ -127,6 +127,7 @@ fn generated_programs_reach_everything() {
         "in place",
         "fusion",
         "pinned",
+        "fixed names",
         "shape mention",
         "query of known numbers",
         "dimension with two names",

@@ -33,7 +33,8 @@ use view::{Read, View};
 use crate::analysis::effects::Effects;
 use crate::entity::{BitSet, Entity, PackedOption};
 use crate::ir::{
-    EditList, NumberType, Op, Operand, Program, Rewrite, ScalarOp, Scope, ShapeMention, SymbolFlags, Value, ValueKind,
+    EditList, NumberType, Op, OpFlags, Operand, Program, Rewrite, ScalarOp, Scope, ShapeMention, SymbolFlags, Value,
+    ValueKind,
 };
 use crate::passes::Options;
 
@@ -221,13 +222,21 @@ impl ShapeArithmetic {
         for value in view.result_values(op) {
             self.defined.insert(value.index());
         }
-        if pin_all || program.symbol_flags(op).contains(SymbolFlags::RETURN) {
+        let fixed =
+            program.symbol_flags(op).contains(SymbolFlags::RETURN) || program.flags(op).contains(OpFlags::FIXED_NAMES);
+        if pin_all || fixed {
             for value in view.operand_values(op).chain(view.result_values(op)) {
                 self.pinned.insert(value.index());
             }
             return;
         }
         let understood = effects.may_merge(op);
+        let symbol = program.symbol_flags(op);
+        if !symbol.contains(SymbolFlags::USUAL_PRINTER) || symbol.contains(SymbolFlags::EFFECT) {
+            for value in view.result_values(op) {
+                self.pinned.insert(value.index());
+            }
+        }
         if let (true, Some(tensor)) = (understood, program.shape_query(op)) {
             for (position, result) in view.results(op).enumerate() {
                 let Some(value) = result else { continue };
