@@ -26,10 +26,10 @@ impl BitSet {
         new
     }
 
-    /// Adds all indices, as far as both sets reach, that are not in the other.
-    pub fn insert_all_but(&mut self, other: &Self) {
-        for (word, other) in self.words.iter_mut().zip(&other.words) {
-            *word |= !other;
+    /// Adds what is in one set and not in the other, as far as all three reach.
+    pub fn insert_difference(&mut self, of: &Self, without: &Self) {
+        for ((word, of), without) in self.words.iter_mut().zip(&of.words).zip(&without.words) {
+            *word |= of & !without;
         }
     }
 
@@ -77,8 +77,14 @@ mod tests {
         let mut other = BitSet::default();
         other.reset(130);
         other.insert(128);
-        other.insert_all_but(&set);
-        assert!(other.contains(1) && other.contains(128) && !other.contains(0) && !other.contains(129));
+        let mut all = BitSet::default();
+        all.reset(130);
+        for index in [0, 1, 129] {
+            all.insert(index);
+        }
+        other.insert_difference(&all, &set);
+        assert!(other.contains(1) && other.contains(128));
+        assert!(!other.contains(0) && !other.contains(2) && !other.contains(129));
         set.reset(10);
         assert!(set.is_empty() && !set.contains(0));
     }

@@ -70,8 +70,9 @@ pub(super) struct ShapeArithmetic {
     /// Union-find over values: names that the program itself gives to one dimension.
     synonyms: Vec<Value>,
     pinned: BitSet,
-    /// What the ops that are there define.
+    /// What the ops that are there define, and what they read.
     defined: BitSet,
+    used: BitSet,
     /// What the scopes that are being walked define, and what to take out when one is left.
     visible: BitSet,
     visible_order: Vec<Value>,
@@ -101,6 +102,7 @@ impl ShapeArithmetic {
         self.numbering.reset(program.value_count(), options.floor_division);
         self.pinned.reset(program.value_count());
         self.defined.reset(program.value_count());
+        self.used.reset(program.value_count());
         self.find_synonyms(view, effects);
         self.number(view, effects);
         self.pin_the_rest(view);
@@ -218,6 +220,7 @@ impl ShapeArithmetic {
                     self.read(program, value);
                 }
             }
+            self.used.insert(value.index());
         }
         for value in view.result_values(op) {
             self.defined.insert(value.index());
@@ -297,7 +300,15 @@ impl ShapeArithmetic {
         for &value in program.outputs().iter().chain(program.pinned()).chain(program.inputs()) {
             self.pinned.insert(value.index());
         }
-        self.pinned.insert_all_but(&self.defined);
+        // A number in the shape of what is there is used as well. What only dead ops mention is nowhere.
+        for &ShapeMention { tensor, number, .. } in program.shape_mentions() {
+            let index = tensor.index();
+            let is_there = self.defined.contains(index) || self.used.contains(index) || self.pinned.contains(index);
+            if let (true, Some(number)) = (is_there, view.edits.current(number)) {
+                self.used.insert(number.index());
+            }
+        }
+        self.pinned.insert_difference(&self.used, &self.defined);
         for &ShapeMention { tensor, number, .. } in program.shape_mentions() {
             if let (true, Some(number)) = (self.pinned.contains(tensor.index()), view.edits.current(number)) {
                 self.pinned.insert(number.index());
