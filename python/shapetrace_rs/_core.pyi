@@ -91,6 +91,13 @@ class Optimizer:
         needed_proxies: set[Any] | None = None,
     ) -> tuple[list[Any], CallStatistics]:
         """The bound symbols that are left, and what was done. Linear in their number."""
+    def run_list(
+        self,
+        bound_symbols: Sequence[Any],
+        output: Any = None,
+        needed_proxies: set[Any] | None = None,
+    ) -> list[Any]:
+        """As `run`, without the statistics: for lists of a few ops."""
 
     def explain(
         self,

@@ -57,8 +57,7 @@ def dce_bsyms(bsyms: Sequence[Any], output: Any, needed_proxies: set[Any] | None
     """
     if not bsyms:
         return []
-    options = _state.current_options() or _DEFAULTS
-    return optimizer(options).run(bsyms, () if output is None else output, needed_proxies)[0]
+    return optimizer(_state.options or _DEFAULTS).run_list(bsyms, () if output is None else output, needed_proxies)
 
 
 def optimize(trace: Any, needed_proxies: set[Any] | None = None, **options: Any) -> Any:
@@ -156,11 +155,17 @@ def optimizer(options: OptimizeOptions) -> _core.Optimizer:
     Returns:
         An optimizer that keeps its memory from call to call.
     """
+    global _latest  # noqa: PLW0603 (one attribute, replaced as a whole, is safe between threads)
+    latest = _latest
+    if latest is not None and latest[0] is options:
+        return latest[1]
     try:
-        return _optimizer(options)
+        made = _optimizer(options)
     except TypeError:
         # `effects` may be a mapping or a set, which cannot be a key.
-        return _make_optimizer(options)
+        made = _make_optimizer(options)
+    _latest = (options, made)
+    return made
 
 
 def _make_optimizer(options: OptimizeOptions) -> _core.Optimizer:
@@ -176,16 +181,18 @@ def _make_optimizer(options: OptimizeOptions) -> _core.Optimizer:
 
 _optimizer = functools.lru_cache(maxsize=8)(_make_optimizer)
 
+_latest: tuple[OptimizeOptions, _core.Optimizer] | None = None
+"""What the last call had. The same options come again and again, and to look for them costs as much as three ops."""
+
 
 def _effect_predicate(options: OptimizeOptions) -> Callable[[Any], bool | None] | None:
     effects = options.effects
     if effects is None or callable(effects):
         return effects
+    # Asked, not copied: what the caller adds later counts from then on.
     if isinstance(effects, Mapping):
-        known = dict(effects)
-        return lambda bound_symbol: known.get(bound_symbol.sym.name)
-    names = frozenset(effects)
-    return lambda bound_symbol: True if bound_symbol.sym.name in names else None
+        return lambda bound_symbol: effects.get(bound_symbol.sym.name)
+    return lambda bound_symbol: True if bound_symbol.sym.name in effects else None
 
 
 def _warn_about_forgotten_tag(bound_symbol: Any) -> None:

@@ -22,37 +22,68 @@ use crate::layout::direct_reads_work;
 use crate::names::names;
 use crate::read::{literal, ReadOptions, Reader};
 
-/// What one call did.
-#[pyclass(frozen, get_all, module = "shapetrace_rs._core")]
+/// What one call did. Calls are short, so what is not asked for is not made.
+#[pyclass(frozen, module = "shapetrace_rs._core")]
 pub(crate) struct CallStatistics {
     /// Top-level ops before.
+    #[pyo3(get)]
     ops_in: usize,
     /// Top-level ops after.
+    #[pyo3(get)]
     ops_out: usize,
     /// Ops in nested scopes before.
+    #[pyo3(get)]
     nested_in: usize,
     /// Ops in nested scopes after.
+    #[pyo3(get)]
     nested_out: usize,
     /// Ops removed, by reason.
-    removed: Py<PyDict>,
+    removed: [usize; Reason::ALL.len()],
     /// Ops made anew because they, or something inside them, changed.
+    #[pyo3(get)]
     changed: usize,
     /// Numbers that another name or a literal stands for.
+    #[pyo3(get)]
     renamed: usize,
-    /// Names and source lines of removed ops of foreign symbols that only hand back an argument.
-    only_hands_back: Py<PyList>,
+    /// Removed ops of foreign symbols that only hand back an argument.
+    only_hands_back: Vec<Py<PyAny>>,
     /// Ops of foreign symbols that define no value and are not tagged: kept all the same.
-    kept_for_effect: Py<PyList>,
+    kept_for_effect: Vec<Py<PyAny>>,
     /// Nanoseconds for reading the trace.
+    #[pyo3(get)]
     read_ns: u64,
     /// Nanoseconds for the passes.
+    #[pyo3(get)]
     passes_ns: u64,
     /// Nanoseconds for making the answer.
+    #[pyo3(get)]
     apply_ns: u64,
 }
 
 #[pymethods]
 impl CallStatistics {
+    /// How many ops were removed, for each reason that there was.
+    #[getter]
+    fn removed<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let removed = PyDict::new(py);
+        for (reason, &count) in Reason::ALL.iter().zip(&self.removed).filter(|&(_, &count)| count > 0) {
+            removed.set_item(reason.name(), count)?;
+        }
+        Ok(removed)
+    }
+
+    /// Removed ops of foreign symbols that only hand back an argument.
+    #[getter]
+    fn only_hands_back<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        PyList::new(py, &self.only_hands_back)
+    }
+
+    /// Ops of foreign symbols that define no value and are not tagged.
+    #[getter]
+    fn kept_for_effect<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        PyList::new(py, &self.kept_for_effect)
+    }
+
     /// Nanoseconds for all three.
     #[getter]
     fn total_ns(&self) -> u64 {
@@ -93,7 +124,9 @@ pub(crate) struct Optimizer {
     direct: bool,
     /// Free workspaces. A call that runs while another does (another thread, or a predicate of
     /// the user that compiles something) finds none and makes its own.
-    workspaces: Mutex<Vec<Workspace>>,
+    // In boxes: a workspace is large, and each call takes one out and puts it back.
+    #[allow(clippy::vec_box, reason = "what is moved is the address")]
+    workspaces: Mutex<Vec<Box<Workspace>>>,
 }
 
 #[pymethods]
@@ -164,6 +197,19 @@ impl Optimizer {
         })
     }
 
+    /// As `run`, without the statistics: for lists of a few ops, which take no longer than to make an
+    /// object.
+    #[pyo3(signature = (bound_symbols, output=None, needed_proxies=None))]
+    fn run_list<'py>(
+        &self,
+        py: Python<'py>,
+        bound_symbols: &Bound<'py, PyAny>,
+        output: Option<&Bound<'py, PyAny>>,
+        needed_proxies: Option<&Bound<'py, PySet>>,
+    ) -> PyResult<Bound<'py, PyList>> {
+        self.guard(py, |workspace| Ok(self.run_in(py, workspace, bound_symbols, output, needed_proxies, false)?.0))
+    }
+
     /// As `run`, and says of each op what happened to it, and which numbers go by another name.
     #[pyo3(signature = (bound_symbols, output=None, needed_proxies=None))]
     fn explain<'py>(
@@ -225,15 +271,15 @@ impl Optimizer {
         }
     }
 
-    fn take_workspace(&self) -> Workspace {
+    fn take_workspace(&self) -> Box<Workspace> {
         self.workspaces
             .lock()
             .ok()
             .and_then(|mut free| free.pop())
-            .unwrap_or_else(|| Workspace { reader: Reader::new(self.direct), context: Context::default() })
+            .unwrap_or_else(|| Box::new(Workspace { reader: Reader::new(self.direct), context: Context::default() }))
     }
 
-    fn give_workspace_back(&self, workspace: Workspace) {
+    fn give_workspace_back(&self, workspace: Box<Workspace>) {
         if let Ok(mut free) = self.workspaces.lock() {
             if free.len() < 4 {
                 free.push(workspace);
@@ -318,12 +364,12 @@ impl Optimizer {
         }
         let passed = Instant::now();
         // What the report names is our own before the first object is made.
-        let only_hands_back: Vec<_> =
-            edits.only_hands_back().iter().map(|op| reader.reading.bound_symbols.get(py, op.index())).collect();
+        let bound_symbol = |op: Op| reader.reading.bound_symbols.get(py, op.index()).unbind();
+        let only_hands_back: Vec<_> = edits.only_hands_back().iter().copied().map(bound_symbol).collect();
         let mut kept_for_effect = Vec::new();
         if full {
             let ops = program.ops().filter(|&op| edits.is_kept(op) && is_opaque(&program, op));
-            kept_for_effect.extend(ops.map(|op| reader.reading.bound_symbols.get(py, op.index())));
+            kept_for_effect.extend(ops.map(bound_symbol));
         }
         if explain || needed.is_some() {
             reader.reading.hold(py);
@@ -337,15 +383,11 @@ impl Optimizer {
         let finished = Instant::now();
         let top = program.scope_ops(Scope::TOP).len();
         let nested = program.op_count() - top;
-        let all_removed: usize = Reason::ALL.iter().map(|&reason| edits.removed_count(reason)).sum();
-        let nested_out = program.op_count() - all_removed - list.len();
-        let removed = PyDict::new(py);
-        for &reason in Reason::ALL {
-            let count = edits.removed_count(reason);
-            if count > 0 {
-                removed.set_item(reason.name(), count)?;
-            }
+        let mut removed = [0; Reason::ALL.len()];
+        for (count, &reason) in removed.iter_mut().zip(Reason::ALL) {
+            *count = edits.removed_count(reason);
         }
+        let nested_out = program.op_count() - removed.iter().sum::<usize>() - list.len();
         let is_new = |value: &Value| edits.replacement(*value).is_some();
         let renamed = if edits.has_replacements() { program.values().filter(is_new).count() } else { 0 };
         let is_changed = |op: &Op| edits.is_kept(*op) && edits.is_changed(*op);
@@ -355,11 +397,11 @@ impl Optimizer {
             ops_out: list.len(),
             nested_in: nested,
             nested_out,
-            removed: removed.unbind(),
+            removed,
             changed,
             renamed,
-            only_hands_back: PyList::new(py, only_hands_back)?.unbind(),
-            kept_for_effect: PyList::new(py, kept_for_effect)?.unbind(),
+            only_hands_back,
+            kept_for_effect,
             read_ns: nanoseconds(started, read),
             passes_ns: nanoseconds(read, passed),
             apply_ns: nanoseconds(passed, finished),
