@@ -100,6 +100,21 @@ def test_collection_that_nothing_unpacks_makes_no_name_stay() -> None:
         assert_settled(result)
 
 
+def test_op_that_takes_a_collection_keeps_what_it_gives_of_it() -> None:
+    """Left out of the output, it would count as something that the op reads, and nothing would define it."""
+    with new_trace() as trace:
+        a, b, r = tensor("a"), tensor("b"), tensor("r")
+        prims.unpack_trivial(a, name="a")
+        held = CollectionProxy([a, b], name="held")
+        emit(trace, prims.unpack_trivial, held, output=held, name="held")
+        emit(trace, prims.unpack_sequence, held, 2, output=[a, b])
+        emit(trace, symbol("many"), held, output=(b, r))
+        finish(trace, r, a)
+    result = optimized(trace, strict=True)
+    assert result_names(find(result, "many")) == ["b", "r"]
+    assert_settled(result)
+
+
 def test_random_ops_and_effects_are_never_merged() -> None:
     """Two draws are two draws, and two writes are two writes, whatever they are called."""
     with new_trace() as trace:

@@ -291,8 +291,8 @@ impl<'a> Verifier<'a> {
         if self.form == Form::Traced || again.is_empty() || in_fusion || !self.effects.may_merge(op) {
             return;
         }
-        let cannot_leave_out = !program.symbol_flags(op).contains(SymbolFlags::USUAL_PRINTER)
-            || defined_by(program, op).count() != program.result_values(op).count();
+        let cannot_leave_out =
+            !program.can_leave_out_results(op) || defined_by(program, op).count() != program.result_values(op).count();
         if defines && cannot_leave_out {
             return;
         }

@@ -50,8 +50,8 @@ bitflags! {
         const NO_EFFECT = 1 << 4;
         /// It defines values, but which was not read: level "compat" does not ask inside ops.
         const UNREAD_RESULT = 1 << 5;
-        /// What it reads and makes keeps its name as long as the op is there: it takes a collection, which nobody
-        /// rewrites.
+        /// What it reads and makes keeps its name as long as the op is there, and no result is left out: it takes a
+        /// collection, which nobody rewrites.
         const FIXED_NAMES = 1 << 6;
     }
 }

@@ -263,6 +263,13 @@ impl Program {
         &self.mentions
     }
 
+    /// Whether a result of the op may be left out: its printer can do that, and it does not take a
+    /// collection that may hold the result.
+    #[inline]
+    pub fn can_leave_out_results(&self, op: Op) -> bool {
+        self.symbol_flags(op).contains(SymbolFlags::USUAL_PRINTER) && !self.flags(op).contains(OpFlags::FIXED_NAMES)
+    }
+
     /// Whether the op asks for the dimensions of one tensor; the tensor.
     #[inline]
     pub fn shape_query(&self, op: Op) -> Option<Value> {

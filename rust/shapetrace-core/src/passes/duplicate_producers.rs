@@ -3,7 +3,7 @@
 //! In: first producers. Out: an op all of whose results were defined before is removed; an op
 //! some of whose results were defined before keeps the others. Never an op that has an effect,
 //! draws random numbers or writes to an argument, never inside a fusion, and never a result that
-//! the op's printer could not leave out.
+//! the op's printer could not leave out, or that may come out of a collection which the op takes.
 //!
 //! The reason tells what kind of op went: a shape query that repeats an earlier one of the same
 //! tensor, a query whose numbers were known anyway, arithmetic, or anything else.
@@ -60,7 +60,7 @@ impl DuplicateProducers {
                 let reason = if folded() { Reason::Folded } else { Reason::DuplicateProducer };
                 edits.remove(op, reason);
             }
-        } else if program.symbol_flags(op).contains(SymbolFlags::USUAL_PRINTER) && !hands_back {
+        } else if program.can_leave_out_results(op) && !hands_back {
             for (slot, result) in program.result_range(op).zip(program.results(op)) {
                 if !result.is_none() && !first.definitions.contains(slot) {
                     edits.dropped.insert(slot);
