@@ -17,11 +17,9 @@ from ..errors import InvalidTraceError, TraceFileError
 from ..optimize import optimizer
 from ..options import OptimizeOptions
 from ..versions import installed_version
+from .checks import checked, checked_name, typed
 
 __all__ = ["dumps", "dumps_text", "load", "loads", "read_file", "save"]
-
-_TRACE_ATTRIBUTES = ("args", "kwargs", "name_ctr", "obj_name_ctr", "_tags", "_provenance", "_complete")
-"""What of a trace is kept as it is. `_any_future_tensors` and the source location only matter while tracing."""
 
 
 def save(trace: Any, path: str | os.PathLike[str], *, text: bool = False) -> None:
@@ -162,9 +160,23 @@ def _versions() -> dict[str, str]:
     }
 
 
+@functools.cache
+def _trace_attributes() -> dict[str, Any]:
+    """What of a trace is kept as it is, with its types. Futures and source locations only matter while tracing."""
+    return {
+        "args": (tuple, list, type(None)),
+        "kwargs": (dict, type(None)),
+        "name_ctr": int,
+        "obj_name_ctr": int,
+        "_tags": (set, type(None)),
+        "_provenance": (_thunder.modules().trace.TraceProvenance, type(None)),
+        "_complete": bool,
+    }
+
+
 def _state_of(trace: Any) -> dict[str, Any]:
     """All of a trace but its ops and names."""
-    state = {name: getattr(trace, name) for name in _TRACE_ATTRIBUTES}
+    state = {name: getattr(trace, name) for name in _trace_attributes()}
     signature = trace._siginfo
     if signature is None and trace.fn is not None:
         signature = _thunder.modules().codeutils.get_siginfo(trace.fn, trace.args, dict(trace.kwargs))
@@ -188,26 +200,33 @@ def restore_trace(file: _core.TraceFile, function: Any = None) -> Any:
         TraceFileError: The file has no data of thunder, or names what is not here.
         UnsupportedVersionError: thunder or torch is missing or has an unsuitable version.
     """
-    from .restore import restorer
-
-    thunder = _thunder.modules()
     if not file.has_host_data:
         message = "the file holds a program only, and no data of thunder"
         raise TraceFileError(message, hint="save the trace with shapetrace_rs.save")
-    bound_symbols, state, names = file.restore(restorer())
+    thunder = _thunder.modules()
     trace = thunder.trace.TraceCtx(function)
-    missing = [name for name in (*_TRACE_ATTRIBUTES, "signature", "objects") if name not in state]
+    typed("a trace", _fill)(trace, file)
+    return trace
+
+
+def _fill(trace: Any, file: _core.TraceFile) -> None:
+    """Give a new trace all that a file has."""
+    from .restore import restorer
+
+    bound_symbols, state, names = file.restore(restorer())
+    missing = [name for name in (*_trace_attributes(), "signature", "objects") if name not in state]
     if missing:
         message = f"the file says nothing of {', '.join(missing)} of the trace"
         raise TraceFileError(message)
-    for name in _TRACE_ATTRIBUTES:
-        setattr(trace, name, state[name])
-    trace._siginfo = state["signature"]
-    for name, known in state["objects"]:
-        trace._object_ctx[id(known)] = thunder.codeutils.ContextObject(name, known)
+    for name, kind in _trace_attributes().items():
+        setattr(trace, name, checked(state[name], kind, f"{name} of the trace"))
+    codeutils = _thunder.modules().codeutils
+    trace._siginfo = checked(state["signature"], (codeutils.SigInfo, type(None)), "the signature of the trace")
+    for known in checked(state["objects"], list, "the objects of the trace"):
+        name, value = checked(known, tuple, "an object of the trace")
+        trace._object_ctx[id(value)] = codeutils.ContextObject(checked_name(name), value)
     trace.names = set(names)
     trace.bound_symbols = bound_symbols
-    return trace
 
 
 def write_whole(path: Path, data: bytes) -> None:

@@ -17,6 +17,18 @@ from typing import Any
 
 from .. import _thunder
 from ..errors import TraceFileError
+from .checks import (
+    QUOTE_MARKER,
+    checked,
+    checked_header,
+    checked_line,
+    checked_name,
+    checked_positions,
+    checked_source,
+    checked_state,
+    checked_strings,
+    typed,
+)
 from .places import attribute_of, is_open_module, tensor_defaults
 
 __all__ = ["can_compile", "restorer"]
@@ -28,7 +40,12 @@ def restorer() -> SimpleNamespace:
     Returns:
         A namespace; see `Restorer` in the binding crate.
     """
-    return SimpleNamespace(object=restore, proxy=restore_proxy, bound_symbol=restore_bound_symbol)
+    return SimpleNamespace(
+        object=restore,
+        proxy=typed("a proxy", restore_proxy),
+        bound_symbol=typed("an op", restore_bound_symbol),
+        quote_marker=QUOTE_MARKER,
+    )
 
 
 def restore(word: str, arguments: tuple[Any, ...]) -> Any:
@@ -100,6 +117,8 @@ def _make_fusion(executor: str, name: str) -> Any:
 
 
 def _make_signature(state: dict[str, Any]) -> Any:
+    for attribute, kind in (("args", (list, tuple)), ("kwargs", dict), ("defaultdict", dict)):
+        checked(state[attribute], kind, f"{attribute} of a signature")
     names = [state["name"], *(name for name, _ in state["args"]), *state["kwargs"]]
     for name in (*names, *(state[kind][0] for kind in ("varargs", "varkwargs") if state[kind] is not None)):
         checked_name(name)
@@ -111,10 +130,8 @@ def _make_signature(state: dict[str, Any]) -> Any:
 
 
 def _make_provenance(text: str) -> Any:
-    if len(text.splitlines()) > 1:
-        # Thunder prints it as a comment in the code of the trace.
-        message = "the provenance of a trace is one line"
-        raise TraceFileError(message)
+    # Thunder prints it as a comment in the code of the trace.
+    checked_line(text, "the provenance of a trace")
     return _thunder.modules().trace.TraceProvenance(text)
 
 
@@ -189,30 +206,12 @@ def _makers() -> dict[str, Callable[..., Any]]:
         "enum": _find_enum,
         "type": _find_type,
         "executor": _find_executor,
-        "positions": thunder.codeutils.Positions,
+        "positions": checked_positions,
         "signature": _make_signature,
         "provenance": _make_provenance,
         "symbol of": lambda kind, *place: _KINDS_OF_SYMBOLS[kind](*place),
         **_KINDS_OF_SYMBOLS,
     }
-
-
-def checked_name(name: Any) -> str:
-    """A name that thunder prints into the code of a trace, which is compiled when the trace is run.
-
-    Args:
-        name: What the file has.
-
-    Returns:
-        The name.
-
-    Raises:
-        TraceFileError: It is more than a name.
-    """
-    if isinstance(name, str) and name.isidentifier():
-        return name
-    message = f"{name!r:.80} is no name"
-    raise TraceFileError(message)
 
 
 def _versions_hint() -> str:
@@ -230,21 +229,22 @@ def restore_proxy(kind: str, name: Any, state: dict[str, Any]) -> Any:
     Args:
         kind: The name of the class in `thunder.core.proxies`.
         name: Its own name.
-        state: Its other attributes.
+        state: Its other attributes; they are taken out.
 
     Returns:
         The proxy. No trace is asked for its name.
 
     Raises:
-        TraceFileError: There is no such class.
+        TraceFileError: There is no such class, or the state is not what the class has.
     """
     thunder = _thunder.modules()
-    found = attribute_of("thunder.core.proxies", kind)
+    found = attribute_of("thunder.core.proxies", checked(kind, str, "the class of a proxy"))
     if not (isinstance(found, type) and issubclass(found, thunder.proxies.Proxy)):
         message = f"there is no proxy class {kind}"
         raise TraceFileError(message, hint=_versions_hint())
     checked_name(name)
     items = state.pop("items", ())
+    checked_state(found, state)
     if issubclass(found, str):
         proxy: Any = str.__new__(found, state.get("value", ""))
     elif issubclass(found, tuple):
@@ -291,21 +291,25 @@ def restore_bound_symbol(  # noqa: PLR0917 (called by the native part)
         A bound symbol, ready to be printed and run.
 
     Raises:
-        TraceFileError: It is a fusion whose executor is not here to compile it.
+        TraceFileError: It is a fusion whose executor is not here to compile it, or something of the file is not what
+            an op has.
     """
     thunder = _thunder.modules()
-    filename, positions = details.get("source", (None, None))
+    checked(symbol, thunder.symbol.Symbol, "what an op applies")
+    checked(details, dict, "the details of an op")
+    checked_strings(symbol, checked(args, (tuple, list), "args of an op"), checked(kwargs, dict, "kwargs of an op"))
+    filename, positions = checked_source(details.get("source", (None, None)))
     bound_symbol = thunder.symbol.BoundSymbol(
         symbol,
         args,
         kwargs,
         output,
         tuple(subsymbols) if details.get("subsymbols") == "tuple" else subsymbols,
-        details.get("header", ""),
+        checked_header(details.get("header", "")),
         filename,
         positions,
-        details.get("tags", set()),
-        _executor=details.get("executor"),
+        checked(details.get("tags", set()), set, "the tags of an op"),
+        _executor=checked(details.get("executor"), (thunder.extend.Executor, type(None)), "the executor of an op"),
     )
     if "call" in details:
         return bound_symbol
@@ -328,15 +332,36 @@ def can_compile(executor: Any) -> bool:
     return type(executor).__name__ in {"TorchCompileExecutor", "nvFuserExecutor"}
 
 
+class _CompiledLater:
+    """A fusion that is compiled when it is called first: whoever only loads a file compiles nothing of it.
+
+    Args:
+        compile_fusion: Makes the callable.
+    """
+
+    def __init__(self, compile_fusion: Callable[[], Any]) -> None:
+        self._compile: Callable[[], Any] | None = compile_fusion
+        self._compiled: Any = None
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Call the fusion."""
+        compile_fusion = self._compile
+        if compile_fusion is not None:
+            self._compiled = compile_fusion()
+            self._compile = None
+        return self._compiled(*arguments)
+
+
 def _compile(bound_symbol: Any) -> Any:
-    """A fusion with a callable, made from the ops inside it as its executor makes it."""
+    """A fusion with a callable, made from the ops inside it as its executor makes it, when it is needed."""
     symbol = bound_symbol.sym
     executor, inputs, inside = symbol.executor, list(bound_symbol.args), list(bound_symbol.subsymbols)
     outputs = list(bound_symbol.output) if isinstance(bound_symbol.output, (list, tuple)) else [bound_symbol.output]
     if type(executor).__name__ == "TorchCompileExecutor":
         from thunder.executors.torch_compile import make_compiled
 
-        bound_symbol._call_ctx = {symbol.name: make_compiled(inside, inputs, outputs, mode=executor.mode)}
+        compile_fusion = functools.partial(make_compiled, inside, inputs, outputs, mode=executor.mode)
+        bound_symbol._call_ctx = {symbol.name: _CompiledLater(compile_fusion)}
         return bound_symbol
     if type(executor).__name__ == "nvFuserExecutor":
         from thunder.executors.nvfuserex_impl import create_fusion_definition_wrapper

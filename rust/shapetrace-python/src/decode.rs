@@ -21,12 +21,19 @@ pub(crate) struct Restorer {
     proxy: Py<PyAny>,
     /// `(symbol, args, kwargs, output, subsymbols, details) -> bound symbol`
     bound_symbol: Py<PyAny>,
+    /// What no text may have in it: it is more than a text to the printer.
+    quote_marker: String,
 }
 
 impl Restorer {
     pub(crate) fn from_python(restorer: &Bound<'_, PyAny>) -> PyResult<Self> {
         let get = |name: &str| restorer.getattr(name).map(Bound::unbind);
-        Ok(Self { object: get("object")?, proxy: get("proxy")?, bound_symbol: get("bound_symbol")? })
+        Ok(Self {
+            object: get("object")?,
+            proxy: get("proxy")?,
+            bound_symbol: get("bound_symbol")?,
+            quote_marker: restorer.getattr("quote_marker")?.extract()?,
+        })
     }
 }
 
@@ -121,6 +128,11 @@ impl<'a, 'py> Decoder<'a, 'py> {
             }
             Node::Float(bits) => PyFloat::new(py, f64::from_bits(*bits)).into_any(),
             // Interned: names of attributes and of values come up again and again.
+            Node::Text(text) if text.contains(&*self.restorer.quote_marker) => {
+                let message =
+                    format!("a text has {} in it, which becomes code where it is printed", self.restorer.quote_marker);
+                return Err(file_error(py, &message));
+            }
             Node::Text(text) => PyString::intern(py, text).into_any(),
             Node::Bytes(bytes) => PyBytes::new(py, bytes).into_any(),
             Node::Tuple(parts) => self.tuple(parts)?.into_any(),
