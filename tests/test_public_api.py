@@ -137,7 +137,7 @@ def things(line: str) -> dict[Words, str]:
         The command or option of a line of the command line; of any other line the name or member, of which all of the
         line speaks, and its parameters.
     """
-    if line.split()[0] == "shapetrace":
+    if line.split(maxsplit=1)[0] == "shapetrace":
         return {tuple(line.split()): ""}
     match = re.match(r"(?:class )?([\w.]+)(.*)", line)
     assert match, line
