@@ -10,8 +10,8 @@
 #   --accept   a known fault in a dependency that is no reason to stop, by the name that pip-audit gives it
 #
 # The tools (maturin, zig as the linker, auditwheel, twine) get an environment of their own under target/, from PyPI.
-# cargo-deny runs where it is installed, and so does pip-audit, which asks PyPI for known faults in thunder, torch and all
-# that they need. RELEASING.md says what is left to do by hand.
+# cargo-deny runs where it is installed, and so does pip-audit, which asks PyPI for known faults in thunder, torch and
+# all that they need. RELEASING.md says what is left to do by hand.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 source "$ROOT/scripts/interpreters.sh"
