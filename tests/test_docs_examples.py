@@ -5,6 +5,12 @@ block may stand
 
     <!-- output -->        it is not code, but exactly what the block before it prints
     <!-- not run: why -->  it is no program
+
+Programs that are shown before and after, side by side with a bar between them, go through the optimizer:
+
+    <!-- before and after -->                a `; reason` on the right stands for an op that goes
+    <!-- before and after, level compat -->  the same at the other level
+    <!-- opening -->                         what opening composites makes of the program of the page
 """
 
 from __future__ import annotations
@@ -13,6 +19,7 @@ import contextlib
 import io
 import re
 import warnings
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,14 +29,14 @@ import thunder
 import torch
 
 import shapetrace_rs
+import test_opening
 import test_public_api
+from shapetrace_rs import _core
+from shapetrace_rs._opening import open_composites
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", *ROOT.glob("docs/*.md")])
 DOCUMENTS = sorted([*PAGES, *(ROOT / name for name in ("ARCHITECTURE.md", "CONTRIBUTING.md", "RELEASING.md"))])
-
-SKETCHES = {"passes.md": "traces before and after, side by side: tests/filetests has them as tests"}
-"""Pages whose blocks are no programs."""
 
 BLOCK = re.compile(
     r"(?:<!-- (?P<mark>[^>]*?) -->\n)?^```(?P<language>\w*)[^\n]*\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL
@@ -101,7 +108,7 @@ def what_a_reader_has() -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if page.name not in SKETCHES], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_examples_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Protects readers who copy an example, and pages that show what one prints."""
     monkeypatch.chdir(tmp_path)
@@ -121,6 +128,111 @@ def test_examples_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
                 with contextlib.redirect_stdout(stream):
                     exec(code, scope)  # noqa: S102 (running the examples is the purpose)
                 printed = stream.getvalue()
+
+
+PASSES = ROOT / "docs" / "passes.md"
+COMPARED = re.compile(r"before and after(?:, level (?P<level>\w+))?")
+OPENED = "opening"
+
+
+def side_by_side(block: Block) -> list[tuple[str, str]]:
+    """The lines of a block, each with what stands on its left and on its right."""
+    pairs = []
+    for number, line in enumerate(block.text.splitlines(), start=block.line):
+        left, bar, right = line.partition(" |")
+        assert bar, f"line {number} has no bar"
+        pairs.append((left.rstrip(), right.removeprefix(" ")))
+    return pairs
+
+
+def column(lines: Iterable[str]) -> str:
+    """One of two columns as a text, without its empty lines."""
+    return "".join(f"{line}\n" for line in lines if line)
+
+
+def wrong_in_comparison(block: Block, level: str) -> list[str]:
+    """What is not so in a block that shows a program before and after.
+
+    Args:
+        block: The block.
+        level: The level of the optimizer.
+
+    Returns:
+        Sentences, none if all is so.
+    """
+    pairs = side_by_side(block)
+    before = _core.TraceFile.read(column(left for left, _ in pairs).encode())
+    after, removed = before.optimize(level=level)
+    shown, gone = [], []
+    for left, right in pairs:
+        op = left.strip().removesuffix(" {")
+        if right.lstrip().startswith("; "):
+            gone.append((op, right.lstrip().removeprefix("; ")))
+        elif right:
+            shown.append(right)
+        elif op != "}":
+            gone.append((op, "inside-removed"))
+    wrong = [f"not well formed: {finding[1]}" for finding in before.verify()]
+    wrong += [f"not optimal: {finding[1]}" for finding in after.verify(optimized=level == "full")]
+    if column(shown) != after.to_text(host=False):
+        wrong.append(f"it becomes\n{after.to_text(host=False)}")
+    reasons = sorted((op, reason) for op, reason, _ in removed)
+    if sorted(gone) != reasons:
+        wrong.append(f"what goes is {reasons}")
+    return wrong
+
+
+def compared_blocks() -> list[Any]:
+    """All blocks that show a program before and after, with their levels."""
+    return [
+        pytest.param(block, match["level"] or "full", id=f"{page.name}:{block.line}")
+        for page in PAGES
+        for block in blocks(page)
+        if (match := COMPARED.fullmatch(block.mark))
+    ]
+
+
+@pytest.mark.parametrize(("block", "level"), compared_blocks())
+def test_programs_become_what_stands_beside_them(block: Block, level: str) -> None:
+    """Protects the page of the passes: each program becomes what it shows, and each reason is the one it gives."""
+    assert wrong_in_comparison(block, level) == []
+
+
+@pytest.mark.parametrize("shown", ["  %b = prims.cos(%x)", "  ; folded", ""])
+def test_a_wrong_comparison_is_found(shown: str) -> None:
+    """Protects that test: what is said to stay and goes, and what goes for another reason, make it fail."""
+    before = ("trace(%x) {", "  %a = prims.sin(%x)", "  %b = prims.cos(%x)", "  return %a", "}")
+
+    def block(shown: str) -> Block:
+        after = (*before[:2], shown, *before[3:])
+        return Block(
+            "", "text", "".join(f"{a:<22} | {b}".rstrip() + "\n" for a, b in zip(before, after, strict=True)), 1
+        )
+
+    assert wrong_in_comparison(block("  ; dead"), "full") == []
+    assert wrong_in_comparison(block(shown), "full")
+
+
+def test_composites_are_opened_as_the_page_shows() -> None:
+    """Protects the one comparison that an executor has to be asked for."""
+    (block,) = (block for block in blocks(PASSES) if block.mark == OPENED)
+
+    def largest(x: Any) -> Any:
+        return (x * 2).amax(-1, keepdim=True)
+
+    executors = [test_opening.ElementwiseFuser(), *test_opening.executors()]
+    before = test_opening.traced(largest, torch.ones(3, 8))
+    after = shapetrace_rs.optimize(open_composites(before, executors))
+    for trace, shown in zip((before, after), zip(*side_by_side(block), strict=True), strict=True):
+        program = shapetrace_rs.dumps_text(trace).partition("\nhost {")[0]
+        plain = re.sub(r" #[\w-]+|: tensor\[[^]]*\]| keep\([^)]*\)", "", program)
+        assert column(shown).strip() == plain.strip()
+
+
+def test_every_block_of_the_passes_is_run() -> None:
+    """Protects the page of the passes from programs that nobody tries."""
+    for block in blocks(PASSES):
+        assert block.mark == OPENED or COMPARED.fullmatch(block.mark), f"line {block.line}"
 
 
 @pytest.mark.parametrize("page", DOCUMENTS, ids=lambda page: page.name)

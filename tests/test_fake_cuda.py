@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import functools
+import os
+import subprocess
+import sys
 from contextlib import nullcontext
 from typing import Any
 
@@ -61,6 +64,7 @@ def _compiled(name: str, cache: str, grad: bool, level: str | None) -> Compiled:
 
 
 def _tensors(trace: Any) -> list[Any]:
+    """All tensors of a trace."""
     return [p for op in walk(trace) for p in (*op.flat_proxy_args, *op.flat_proxy_outs) if isinstance(p, TensorProxy)]
 
 
@@ -135,16 +139,45 @@ def test_composites_stay_closed_unless_something_may_be_fused() -> None:
     assert not shapetrace_rs.verify(around.final[0])
 
 
+SCRIPT = """
+import re, warnings
+
+warnings.simplefilter("ignore")
+import shapetrace_rs
+from cuda_programs import PROGRAMS
+from fake_cuda import DROP_IN, SYMBOLIC, compile_passes
+
+with shapetrace_rs.enabled(**DROP_IN):
+    compiled = compile_passes(*PROGRAMS["normalize"].build(), cache=SYMBOLIC, grad=True)
+for trace in (*compiled.prologue, *compiled.forward, *compiled.backward):
+    print(re.sub(r"\\(took [^)]*\\)", "", str(trace)))
+"""
+"""Prints the traces of a compile, less the times that the passes took."""
+
+
+def test_the_traces_are_the_same_in_each_process() -> None:
+    """Neither hash seeds nor addresses have a say in what is compiled: all traces read the same in two processes."""
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", SCRIPT],
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "PYTHONHASHSEED": seed, "OMP_NUM_THREADS": "1"},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for seed in ("1", "2")
+    ]
+    first, second = (process.communicate()[0] for process in processes)
+    assert [process.returncode for process in processes] == [0, 0]
+    assert first.count("# Constructed by ") > 5
+    assert "def backward" in first
+    assert first == second
+
+
 def test_nothing_is_left_behind() -> None:
     """A compile for a GPU that is not there leaves torch as it was."""
     before = (torch.cuda.is_available, torch.backends.cuda.can_use_flash_attention)
     compile_passes(*_build("attention"))
     assert (torch.cuda.is_available, torch.backends.cuda.can_use_flash_attention) == before
-
-
-def _tensors(trace: Any) -> list[Any]:
-    """All tensors of a trace."""
-    return [p for op in walk(trace) for p in (*op.flat_proxy_args, *op.flat_proxy_outs) if isinstance(p, TensorProxy)]
 
 
 def _kernels(trace: Any) -> list[Any]:

@@ -16,3 +16,8 @@ pub mod text;
 
 pub use error::FormatError;
 pub use model::{HostData, HostOp, Node, NodeId, Nodes, TraceFile};
+
+/// The example of the README, run as a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
