@@ -115,6 +115,22 @@ def test_op_that_takes_a_collection_keeps_what_it_gives_of_it() -> None:
     assert_settled(result)
 
 
+def test_what_a_collection_holds_is_not_handed_in() -> None:
+    """The owner takes the collection, so what is inside sees the collection and none of what it holds."""
+    with new_trace() as trace:
+        x, r, n = tensor("x"), tensor("r"), integer("n")
+        prims.unpack_trivial(x, name="x")
+        held = CollectionProxy([x, n], name="held")
+        emit(trace, prims.unpack_trivial, held, output=held, name="held")
+        emit(trace, prims.unpack_sequence, held, 2, output=[x, n])
+        inside = [prims.shape.bind(x, output=(n, integer("m", 3))), symbol("use").bind(x, n, output=r)]
+        emit(trace, symbol("outer", primitive=False), x, held, output=r, inside=inside)
+        finish(trace, r, x)
+    result = optimized(trace)
+    assert op_names(find(result, "outer").subsymbols) == ["shape", "use"]
+    assert_settled(result)
+
+
 def test_random_ops_and_effects_are_never_merged() -> None:
     """Two draws are two draws, and two writes are two writes, whatever they are called."""
     with new_trace() as trace:

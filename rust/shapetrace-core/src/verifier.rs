@@ -165,6 +165,8 @@ struct Verifier<'a> {
     inputs: BitSet,
     /// What any op of the program defines.
     defined: BitSet,
+    /// What the owner of a scope may have read of a collection: the scope may define it for itself.
+    held: BitSet,
     /// Which scopes define which values; made when the first error needs it.
     definitions: Option<FxHashSet<(Scope, Value)>>,
     errors: Vec<VerifyError>,
@@ -192,8 +194,9 @@ impl<'a> Verifier<'a> {
         for value in program.ops().flat_map(|op| defined_by(program, op)) {
             defined.insert(value.index());
         }
-        let mut inputs = BitSet::default();
+        let (mut inputs, mut held) = (BitSet::default(), BitSet::default());
         inputs.reset(program.value_count());
+        held.reset(program.value_count());
         if program.inputs().is_empty() {
             for value in program.values().filter(|value| !defined.contains(value.index())) {
                 inputs.insert(value.index());
@@ -211,6 +214,7 @@ impl<'a> Verifier<'a> {
             undo: Vec::new(),
             inputs,
             defined,
+            held,
             definitions: None,
             errors: Vec::new(),
         }
@@ -247,8 +251,14 @@ impl<'a> Verifier<'a> {
                 let pure = pure || flags.contains(SymbolFlags::PURE);
                 let in_fusion = in_fusion || flags.contains(SymbolFlags::FUSION);
                 open.push(self.open(inside, pure, in_fusion));
+                let may_be_held = program.flags(op).contains(OpFlags::FIXED_NAMES);
                 for value in program.operand_values(op) {
                     self.define(inside, value);
+                    if may_be_held {
+                        self.held.insert(value.index());
+                    } else {
+                        self.held.remove(value.index());
+                    }
                 }
             } else {
                 self.define_results(scope, op, in_fusion);
@@ -282,7 +292,8 @@ impl<'a> Verifier<'a> {
         let mut again = Vec::new();
         let mut defines = false;
         for value in defined_by(program, op) {
-            if self.define(scope, value) {
+            if self.define(scope, value) || self.held.contains(value.index()) {
+                self.held.remove(value.index());
                 defines = true;
             } else {
                 again.push(value);

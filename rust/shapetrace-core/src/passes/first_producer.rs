@@ -5,7 +5,7 @@
 //!
 //! An op whose own operands contain a result does not define it (`x = unpack_trivial(x)`, or a
 //! result that arithmetic has turned into an operand), and what the owner of a scope takes is
-//! defined there from the start. Comments, prints and the return define nothing.
+//! defined there from the start, unless it may be from a collection. Comments, prints and the return define nothing.
 //!
 //! Ops that are removed already define nothing, and neither do slots that are dropped.
 //!
@@ -13,7 +13,7 @@
 //! defined or read so far: one whose operands are not at hand is dropped.
 
 use crate::entity::{BitSet, Entity, PackedOption, StampSet};
-use crate::ir::{EditList, Op, Operand, Program, Rewrite, SymbolFlags, Value};
+use crate::ir::{EditList, Op, OpFlags, Operand, Program, Rewrite, SymbolFlags, Value};
 
 /// Memory and answer of the pass.
 #[derive(Debug, Default)]
@@ -55,7 +55,10 @@ impl FirstProducers {
             if any_open {
                 self.read.clear();
             }
-            if let Some(owner) = program.scope_owner(scope) {
+            // What an owner reads of a collection does not come in under its name, and nothing tells it
+            // from what it is given otherwise.
+            let owner = program.scope_owner(scope);
+            if let Some(owner) = owner.filter(|&owner| !program.flags(owner).contains(OpFlags::FIXED_NAMES)) {
                 for value in program.operand_values(owner) {
                     if let Some(value) = edits.current(value) {
                         self.defined.insert(value.index());
