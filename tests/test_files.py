@@ -23,6 +23,8 @@ from thunder.core.trace import TraceCtx, tracectx
 import programs
 import shapetrace_rs
 from shapetrace_rs import TraceFileError, _core, files
+from shapetrace_rs.demo.measure import DemoOptions
+from shapetrace_rs.demo.models import build_program
 from trace_strategies import Pack, traces
 from trace_tools import LEVELS, examples, walk
 from trace_tools import text as text_of
@@ -106,7 +108,45 @@ def nanogpt():
     return compiled
 
 
-@pytest.mark.parametrize("model", ["gpt", "nanogpt"])
+@pytest.fixture(scope="module")
+def litgpt():
+    """A model of litgpt, with a configuration of thunder's own tests: the parts that Llama's blocks do not have."""
+    pytest.importorskip("litgpt")
+    from thunder.tests import litgpt_model
+
+    torch.manual_seed(0)
+    config = litgpt_model.Config.from_name(
+        "falcon-40b-like", n_layer=1, n_head=2, n_embd=16, n_query_groups=1, block_size=16, padded_vocab_size=32
+    )
+    compiled = thunder.jit(litgpt_model.GPT(config))
+    compiled(torch.randint(0, 32, (2, 8))).sum().backward()
+    return compiled
+
+
+@pytest.fixture(scope="module")
+def demo_constant():
+    """The program of the demo."""
+    pytest.importorskip("litgpt")
+    return compiled_demo("constant values")
+
+
+@pytest.fixture(scope="module")
+def demo_symbolic():
+    """The program of the demo for symbolic values."""
+    return compiled_demo("symbolic values")
+
+
+def compiled_demo(cache):
+    """What the demo compiles, as it does, but small; with its backward."""
+    options = DemoOptions(layers=1, embd=16, heads=2, seq=8, vocab=32, device="cpu", cache=cache)
+    program = build_program(options, "cpu")
+    with shapetrace_rs.enabled():
+        compiled = thunder.jit(program.function, cache=cache)
+        compiled(*program.inputs).sum().backward()
+    return compiled
+
+
+@pytest.mark.parametrize("model", ["gpt", "nanogpt", "litgpt", "demo_constant", "demo_symbolic"])
 @pytest.mark.parametrize("form", ["binary", "text"])
 def test_every_trace_of_a_model_comes_back(model, form, request):
     for word, trace in last_traces(request.getfixturevalue(model)):
@@ -128,35 +168,49 @@ def test_traces_with_symbolic_values_come_back(name):
         assert_same(trace, files.restore_trace(files.record(trace)))
 
 
-def test_a_loaded_trace_runs_the_same_in_a_fresh_process(gpt, tmp_path):
-    trace = thunder.last_traces(gpt)[-1]
-    inputs = inputs_of(gpt)
-    expected = trace.python_callable()(*inputs)
-    shapetrace_rs.save(trace, tmp_path / "computation.trace")
-    shapetrace_rs.save(trace, tmp_path / "computation.txt", text=True)
-    torch.save([tensor.detach() for tensor in inputs], tmp_path / "inputs.pt")
+def test_a_loaded_trace_runs_the_same_in_a_fresh_process(gpt, nanogpt, tmp_path):
+    forward, forward_inputs = thunder.last_traces(gpt)[-1], inputs_of(gpt)
+    output, saved = forward.python_callable()(*forward_inputs)
+    backward = thunder.last_backward_traces(gpt)[-1]
+    generator = torch.Generator().manual_seed(2)
+    cotangents = tuple(torch.randn(tensor.shape, generator=generator) for tensor in output["flat_output"])
+    # In tuples: thunder's code empties lists.
+    cases = {
+        "forward": (forward, forward_inputs),
+        "backward": (backward, (tuple(map(tuple, saved)), cotangents)),
+        "nanogpt": (thunder.last_traces(nanogpt)[-1], inputs_of(nanogpt)),
+    }
+    expected = {}
+    for name, (trace, inputs) in cases.items():
+        expected[name] = leaves(trace.python_callable()(*inputs))
+        assert len(expected[name]) > 1
+        shapetrace_rs.save(trace, tmp_path / f"{name}.trace")
+        shapetrace_rs.save(trace, tmp_path / f"{name}.txt", text=True)
+        detached = torch.utils._pytree.tree_map_only(torch.Tensor, torch.Tensor.detach, inputs)
+        torch.save(detached, tmp_path / f"{name}.inputs.pt")
     script = """
 import sys, torch, shapetrace_rs
-inputs = torch.load("inputs.pt")
-for name in ("computation.trace", "computation.txt"):
-    result = shapetrace_rs.load(name).python_callable()(*inputs)
-    torch.save(result, name + ".pt")
+for name in sys.argv[1:]:
+    inputs = torch.load(name + ".inputs.pt")
+    for form in ("trace", "txt"):
+        result = shapetrace_rs.load(f"{name}.{form}").python_callable()(*inputs)
+        torch.save(result, f"{name}.{form}.pt")
 """
-    subprocess.run([sys.executable, "-c", script], cwd=tmp_path, check=True, timeout=120)
-    for name in ("computation.trace.pt", "computation.txt.pt"):
-        actual = torch.load(tmp_path / name)
-        pairs = list(
-            zip(torch.utils._pytree.tree_leaves(actual), torch.utils._pytree.tree_leaves(expected), strict=True)
-        )
-        assert len(pairs) > 1
-        for one, other in pairs:
-            assert torch.equal(one, other) if isinstance(one, torch.Tensor) else one == other
+    subprocess.run([sys.executable, "-c", script, *cases], cwd=tmp_path, check=True, timeout=120)
+    for name in cases:
+        for form in ("trace", "txt"):
+            actual = leaves(torch.load(tmp_path / f"{name}.{form}.pt"))
+            for one, other in zip(actual, expected[name], strict=True):
+                assert torch.equal(one, other) if isinstance(one, torch.Tensor) else one == other
+
+
+leaves = torch.utils._pytree.tree_leaves
 
 
 def inputs_of(compiled):
     """What thunder hands to the computation, by the prologue."""
     entry = thunder.compile_data(compiled)
-    tokens = torch.randint(0, 64, (2, 8), generator=torch.Generator().manual_seed(1))
+    tokens = torch.randint(0, 32, (2, 8), generator=torch.Generator().manual_seed(1))
     _, inputs, _ = entry.get_computation_and_inputs(tokens)
     return list(inputs)
 
@@ -275,6 +329,29 @@ def test_nothing_but_names_gets_into_the_code_of_a_trace(name, hostile):
     assert name in text
     with pytest.raises(TraceFileError, match=r"is no name|one line"):
         shapetrace_rs.loads(text.replace(name, hostile))
+
+
+@pytest.mark.parametrize("kind", [bytearray, memoryview], ids=lambda kind: kind.__name__)
+def test_whatever_holds_bytes_is_read(kind):
+    trace = small_trace(prims.sin)
+    assert_same(trace, shapetrace_rs.loads(kind(shapetrace_rs.dumps(trace))))
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "the file is empty"),
+        ("", "the file is empty"),
+        (5, "expected the bytes or the text of a trace file, not int"),
+        (None, "expected the bytes or the text of a trace file, not NoneType"),
+        (["trace"], "expected the bytes or the text of a trace file, not list"),
+        ("trace \udc80", "character 6 is half of one"),
+    ],
+    ids=repr,
+)
+def test_what_is_no_file_is_refused(data, message):
+    with pytest.raises(TraceFileError, match=message):
+        shapetrace_rs.loads(data)
 
 
 def test_no_damage_gets_past_the_reader():

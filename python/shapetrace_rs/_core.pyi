@@ -10,6 +10,7 @@ __all__ = [
     "__version__",
     "debug_build",
     "evaluate_scalar",
+    "max_file_bytes",
     "passes",
     "reasons",
     "rules",
@@ -17,6 +18,8 @@ __all__ = [
 
 __version__: str
 debug_build: bool
+max_file_bytes: int
+"""Neither form of a trace file has more bytes."""
 
 @final
 class CallStatistics:
@@ -145,6 +148,12 @@ class TraceFile:
     @property
     def has_host_data(self) -> bool:
         """Whether a thunder trace can be made of it."""
+    @property
+    def lacks_return(self) -> bool:
+        """Whether nothing says which values are needed, so that nothing can be removed."""
+    @property
+    def op_counts(self) -> tuple[int, int]:
+        """The ops at the top level, and those inside others."""
     @property
     def about(self) -> dict[str, str]:
         """Who wrote it: names and versions."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from . import run
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from ..options import OptimizeOptions
     from ..report import CallRecord, Recording
@@ -57,7 +57,7 @@ def main(words: Sequence[str]) -> int:
         print("shapetrace explain: a script, or -m and a module, has to be given", file=sys.stderr)
         return 2
     output = _own_output(Path(parsed.output).absolute())
-    problem = _problem(output) or (None if module is not None else _problem_with_script(program_words[0]))
+    problem = (None if module is not None else problem_with_script(program_words[0])) or _problem(output)
     if problem is not None:
         print(f"shapetrace explain: {problem}", file=sys.stderr)
         return 2
@@ -65,15 +65,15 @@ def main(words: Sequence[str]) -> int:
     from ..options import OptimizeOptions
 
     options = OptimizeOptions(level=parsed.level)
-    begin = _installer(output, compare=parsed.compare, quiet=parsed.quiet, program=module or program_words[0])
-    if module is None:
-        return run._run_script(program_words[0], program_words[1:], options, begin, summary=False)
-    return run._run_module(module, program_words, options, begin, summary=False)
+    command = _command(output, compare=parsed.compare, quiet=parsed.quiet, program=module or program_words[0])
+    return run.run_program(command, module, program_words, options)
 
 
 def _parser() -> argparse.ArgumentParser:
     """The parser of `explain`'s own options."""
-    parser = run.program_parser("explain", _DESCRIPTION, _EXAMPLES)
+    parser = run.program_parser(
+        "explain", _DESCRIPTION, _EXAMPLES + run.exit_codes(", the report cannot be written there")
+    )
     parser.add_argument(
         "-o",
         "--output",
@@ -103,8 +103,15 @@ def _problem(output: Path) -> str | None:
     return None
 
 
-def _problem_with_script(path: str) -> str | None:
-    """Why a script cannot be run."""
+def problem_with_script(path: str) -> str | None:
+    """Why a script cannot be run.
+
+    Args:
+        path: The script.
+
+    Returns:
+        A clause for the user, or `None`.
+    """
     try:
         with Path(path).open("rb"):
             return None
@@ -112,35 +119,35 @@ def _problem_with_script(path: str) -> str | None:
         return f"can't open file {path!r}: {error.strerror}"
 
 
-def _installer(output: Path, *, compare: bool, quiet: bool, program: str) -> Callable[[OptimizeOptions], None]:
+def _command(output: Path, *, compare: bool, quiet: bool, program: str) -> run.Command:
     """What installs the drop-in, begins to record, and writes the report at the end."""
+    from ..install import install_on_import
+    from ..report import Recording, open_recording
+
+    process = os.getpid()
+    written: list[Recording] = []
+
+    def write() -> None:
+        # A process that the program has forked inherits these functions.
+        if os.getpid() == process and not written:
+            written.append(recording)
+            _write(recording, output, quiet=quiet, program=program)
+
+    def on_call(record: CallRecord) -> None:
+        del record
+        # What is registered last runs first. Behind the import of thunder, for what thunder prints with is taken
+        # down at the end by functions that its import registered.
+        if len(recording) == 1:
+            atexit.register(write)
+
+    recording = Recording("as found" if compare else None, on_call, details=True)
 
     def begin(options: OptimizeOptions) -> None:
-        from ..install import install_on_import
-        from ..report import Recording, open_recording
-
-        process = os.getpid()
-        written: list[Recording] = []
-
-        def write() -> None:
-            # A process that the program has forked inherits these functions.
-            if os.getpid() == process and not written:
-                written.append(recording)
-                _write(recording, output, quiet=quiet, program=program)
-
-        def on_call(record: CallRecord) -> None:
-            del record
-            # What is registered last runs first. Behind the import of thunder, for what thunder prints with is taken
-            # down at the end by functions that its import registered.
-            if len(recording) == 1:
-                atexit.register(write)
-
-        recording = Recording("as found" if compare else None, on_call, details=True)
         atexit.register(write)
         open_recording(recording)
         install_on_import(options)
 
-    return begin
+    return run.Command("explain", begin, lambda: atexit.unregister(write))
 
 
 def _write(recording: Recording, output: Path, *, quiet: bool, program: str) -> None:

@@ -10,15 +10,18 @@ import argparse
 import json
 import os
 import sys
+import threading
 import time
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import TraceFileError
+from ..errors import ShapetraceError, TraceFileError
+from .arguments import whole_number
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from typing import TextIO
 
     from .._core import TraceFile
 
@@ -26,6 +29,9 @@ __all__ = ["COMMANDS", "main"]
 
 _SLOW_SECONDS = 0.5
 """After so long a step says on a terminal what it is doing."""
+
+_MOST_CONTEXT = 1 << 31
+"""More lines than a trace can have."""
 
 _FILE_HELP = "a trace file, in the binary or the text form; - for standard input"
 
@@ -49,57 +55,133 @@ def main(command: str, words: Sequence[str]) -> int:
     """
     make_parser, run, _ = COMMANDS[command]
     parsed = make_parser().parse_args(words)
+    code = 0
     try:
-        return run(parsed)
+        code = run(parsed)
+        _flush_output()
     except BrokenPipeError:
-        # The reader of our output has seen enough. Python would complain when it flushes.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    except (TraceFileError, OSError) as error:
-        message = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        name = getattr(error, "filename", None)
-        print(f"shapetrace {command}: {f'{name}: ' if name else ''}{message}", file=sys.stderr)
-        return 2
+        # The reader of our output has seen enough.
+        _drop_output()
+    except (ShapetraceError, OSError, MemoryError, UnicodeError) as error:
+        # Python would end with exit code 1, which is an answer here.
+        code = 2
+        print(f"shapetrace {command}: {_message(error)}", file=sys.stderr)
+        try:
+            _flush_output()
+        except OSError:
+            _drop_output()
+    return code
+
+
+def _message(error: Exception) -> str:
+    """What to say about an error, in a line."""
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    if isinstance(error, MemoryError):
+        return "there is not enough memory"
+    if isinstance(error, UnicodeEncodeError):
+        return f"{error}; PYTHONIOENCODING=utf-8 lets everything be printed"
+    return str(error)
+
+
+def _flush_output() -> None:
+    # There is none if the process was started with its standard output closed.
+    if sys.stdout is not None:
+        sys.stdout.flush()
+
+
+def _drop_output() -> None:
+    """Send what is still to be printed nowhere: Python would complain when it flushes."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _output() -> TextIO:
+    """Standard output, for what has to get there."""
+    if sys.stdout is None:
+        message = "standard output is closed"
+        raise OSError(message)
+    return sys.stdout
 
 
 class _Step:
-    """A step of a command that may take long; on a terminal it says so, and takes the line away again."""
+    """A step of a command that may take long; on a terminal it says so, and takes the line away again.
 
-    def __init__(self, what: str) -> None:
+    Attributes:
+        amount: How much there is to do, or is done, if that is known.
+    """
+
+    def __init__(self, what: str, amount: str = "", *, file: str = "") -> None:
+        """Prepare a step.
+
+        Args:
+            what: What is done.
+            amount: See above.
+            file: What errors are about, if they do not say so themselves.
+        """
+        self.amount = amount
         self._what = what
+        self._file = file
+        self._ended = threading.Event()
+        self._thread: threading.Thread | None = None
 
     def __enter__(self) -> None:
-        import threading
-
-        self._shown = False
-        self._timer = threading.Timer(_SLOW_SECONDS, self._show)
-        self._timer.daemon = True
-        if sys.stderr.isatty():
-            self._timer.start()
+        if sys.stderr is not None and sys.stderr.isatty():
+            self._thread = threading.Thread(target=self._show, daemon=True)
+            self._thread.start()
 
     def _show(self) -> None:
-        self._shown = True
-        sys.stderr.write(f"{self._what} ...")
-        sys.stderr.flush()
-
-    def __exit__(self, *_: object) -> None:
-        self._timer.cancel()
-        if self._shown:
+        shown = False
+        while not self._ended.wait(_SLOW_SECONDS):
+            shown = True
+            sys.stderr.write(f"\r\x1b[K{self._what}{f' ({self.amount})' if self.amount else ''} ...")
+            sys.stderr.flush()
+        if shown:
             sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        self._ended.set()
+        if self._thread is not None:
+            self._thread.join()
+        if self._file and isinstance(error, TraceFileError):
+            message = f"{_name_of(self._file)}: {error}"
+            raise TraceFileError(message, op=error.op) from None
+
+
+def _in_bytes(count: int) -> str:
+    return f"{count / 1e6:,.1f} MB"
+
+
+def _in_ops(*files: TraceFile) -> str:
+    return f"{' and '.join(f'{sum(file.op_counts):,}' for file in files)} ops"
+
+
+def _name_of(path: str) -> str:
+    return "standard input" if path == "-" else path
 
 
 def _read(path: str) -> TraceFile:
     """The trace in a file, or on standard input."""
     from .. import _core
+    from ..files import read_whole
 
-    with _Step(f"reading {path}"):
-        data = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
-        try:
-            return _core.TraceFile.read(data)
-        except TraceFileError as error:
-            name = "standard input" if path == "-" else path
-            message = f"{name}: {error}"
-            raise TraceFileError(message) from None
+    name = _name_of(path)
+    step = _Step(f"reading {name}")
+
+    def tell(count: int) -> None:
+        step.amount = _in_bytes(count)
+
+    with step:
+        if path != "-":
+            with Path(path).open("rb") as file:
+                data = read_whole(file, name, tell)
+        elif sys.stdin is None:
+            message = "standard input is closed"
+            raise TraceFileError(message)
+        else:
+            data = read_whole(sys.stdin.buffer, name, tell)
+    with _Step(f"reading {name}", _in_bytes(len(data)), file=path):
+        return _core.TraceFile.read(data)
 
 
 def _parser(command: str, description: str, epilog: str) -> argparse.ArgumentParser:
@@ -125,27 +207,29 @@ def _stat_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("file", metavar="FILE", help=_FILE_HELP)
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--symbols", type=int, default=20, metavar="N", help="list the N commonest symbols (20)")
+    parser.add_argument(
+        "--symbols", type=whole_number, default=20, metavar="N", help="list the N commonest symbols (20)"
+    )
     return parser
 
 
 def _stat(parsed: argparse.Namespace) -> int:
     file = _read(parsed.file)
-    with _Step("counting"):
+    with _Step("counting", _in_ops(file), file=parsed.file):
         statistics = file.statistics()
     if parsed.json:
         print(json.dumps({**statistics, "about": file.about}, indent=1))
         return 0
-    print("\n".join(_stat_lines(statistics, file.about, parsed.symbols)))
+    print("\n".join(_stat_lines(file, statistics, parsed.symbols)))
     return 0
 
 
-def _stat_lines(statistics: dict[str, Any], about: dict[str, str], most_symbols: int) -> Iterator[str]:
+def _stat_lines(file: TraceFile, statistics: dict[str, Any], most_symbols: int) -> Iterator[str]:
     def row(name: str, count: object, note: str = "") -> str:
         return f"  {name:<24} {count:>9}{'  ' + note if note else ''}"
 
-    if about:
-        yield "written by " + ", ".join(f"{name} {version}" for name, version in about.items())
+    if file.about:
+        yield "written by " + ", ".join(f"{name} {version}" for name, version in file.about.items())
     else:
         yield "a program only, without data of thunder"
     for group, counts in statistics.items():
@@ -157,6 +241,8 @@ def _stat_lines(statistics: dict[str, Any], about: dict[str, str], most_symbols:
         yield from (row(name.replace("_", " ") if group != "symbols" else name, count) for name, count in shown)
         if len(items) > len(shown):
             yield f"  and {len(items) - len(shown)} more"
+        if group == "removable" and file.lacks_return:
+            yield "  the trace has no return, so nothing says which values are needed"
 
 
 # show
@@ -177,10 +263,9 @@ def _show_parser() -> argparse.ArgumentParser:
 
 def _show(parsed: argparse.Namespace) -> int:
     file = _read(parsed.file)
-    with _Step("printing"):
+    with _Step("printing", _in_ops(file), file=parsed.file):
         text = file.to_text(host=not parsed.program)
-    sys.stdout.write(text)
-    sys.stdout.flush()
+    _output().write(text)
     return 0
 
 
@@ -214,7 +299,7 @@ def _opt_parser() -> argparse.ArgumentParser:
 def _opt(parsed: argparse.Namespace) -> int:
     file = _read(parsed.file)
     start = time.perf_counter()
-    with _Step("optimizing"):
+    with _Step("optimizing", _in_ops(file), file=parsed.file):
         optimized, removals = file.optimize(
             level=parsed.level,
             keep_random=parsed.keep_random,
@@ -222,11 +307,13 @@ def _opt(parsed: argparse.Namespace) -> int:
             floor_division=not parsed.no_floor_division,
         )
     milliseconds = (time.perf_counter() - start) * 1e3
-    with _Step(f"writing {parsed.output}"):
+    step = _Step(f"writing {parsed.output}", _in_ops(optimized), file=parsed.file)
+    with step:
         data = optimized.to_text().encode() if parsed.text else optimized.to_bytes()
+        step.amount = _in_bytes(len(data))
         if parsed.output == "-":
-            sys.stdout.buffer.write(data)
-            sys.stdout.flush()
+            _output().buffer.write(data)
+            _output().flush()
         else:
             from ..files import write_whole
 
@@ -235,10 +322,9 @@ def _opt(parsed: argparse.Namespace) -> int:
         # On stderr: the result may be on standard output.
         for line, reason, source in removals if parsed.verbose else ():
             print(f"  {reason:<18} {line}{f'   ({source})' if source else ''}", file=sys.stderr)
-        before, after = file.statistics()["ops"], optimized.statistics()["ops"]
+        (before, inside_before), (after, inside_after) = file.op_counts, optimized.op_counts
         print(
-            f"{before['top_level']} ops -> {after['top_level']}, inside other ops {before['inside']} -> "
-            f"{after['inside']}, in {milliseconds:.1f} ms",
+            f"{before} ops -> {after}, inside other ops {inside_before} -> {inside_after}, in {milliseconds:.1f} ms",
             file=sys.stderr,
         )
         for reason, count in Counter(reason for _, reason, _ in removals).most_common():
@@ -270,7 +356,7 @@ def _verify(parsed: argparse.Namespace) -> int:
     found = 0
     for path in parsed.files:
         file = _read(path)
-        with _Step(f"checking {path}"):
+        with _Step(f"checking {_name_of(path)}", _in_ops(file), file=path):
             findings = file.verify(optimized=parsed.optimized)
         found += len(findings)
         if parsed.quiet:
@@ -301,7 +387,7 @@ def _diff_parser() -> argparse.ArgumentParser:
     parser.add_argument("before", metavar="A", help=_FILE_HELP)
     parser.add_argument("after", metavar="B", help="the other one")
     parser.add_argument("--program", action="store_true", help="compare the programs alone")
-    parser.add_argument("-U", "--unified", type=int, default=3, metavar="N", help="lines of context (3)")
+    parser.add_argument("-U", "--unified", type=whole_number, default=3, metavar="N", help="lines of context (3)")
     parser.add_argument("-q", "--quiet", action="store_true", help="say nothing, the exit code tells")
     return parser
 
@@ -311,15 +397,15 @@ def _diff(parsed: argparse.Namespace) -> int:
         message = "standard input can be one of the two only"
         raise TraceFileError(message)
     before, after = _read(parsed.before), _read(parsed.after)
-    with _Step("comparing"):
+    with _Step("comparing", _in_ops(before, after), file=f"{parsed.before}, {parsed.after}"):
         text, summary = before.difference(
-            after, parsed.before, parsed.after, context=max(parsed.unified, 0), host=not parsed.program
+            after, parsed.before, parsed.after, context=min(parsed.unified, _MOST_CONTEXT), host=not parsed.program
         )
     if not text:
         return 0
     if not parsed.quiet:
-        sys.stdout.write(text)
-        sys.stdout.flush()
+        _output().write(text)
+        _output().flush()
         print(summary, file=sys.stderr)
     return 1
 

@@ -1,25 +1,27 @@
 """`record`: run any script or module, unmodified, and keep every trace that its compiles pass through the optimizer.
 
-Each call of dead code elimination leaves two files, the trace before and after, and a line in `index.json`. With an
-output that ends in `.zip` all of them become one file, to be attached to a report of a bug.
+Each call of dead code elimination leaves two files, the trace before and after, and an entry in `index.json`. With an
+output that ends in `.zip` all of them become one file, to be attached to a report of a bug; until the program ends they
+are in a directory beside it, where they stay if the process dies.
 """
 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import shutil
 import sys
-import tempfile
 import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from . import explain, run
+from .arguments import whole_number
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from ..files.recording import TraceKeeper
     from ..options import OptimizeOptions
@@ -29,16 +31,18 @@ __all__ = ["main"]
 _DESCRIPTION = """\
 Run a Python script or module, unmodified, with the drop-in installed, and keep every trace that goes through dead code
 elimination, before and after, as files for `shapetrace stat`, `show`, `opt`, `verify` and `diff`. The files hold the
-program, its shapes and its source positions, but no tensor and no number that is not a literal of the program. Options
-stand before the script; all that stands behind it belongs to the script.
+program, its shapes and its source positions, but no tensor and no number that is not a literal of the program. A trace
+is written before the optimizer sees it: it is there even if the process dies in the call. Options stand before the
+script; all that stands behind it belongs to the script.
 """
 
 _EXAMPLES = """\
 examples:
   shapetrace record -o traces train.py --epochs 1
-      writes traces/0001-computation-before.trace and so on, and traces/index.json
+      writes traces/0001-prologue-before.trace and so on, and traces/index.json
   shapetrace record -o bug.zip train.py
-      the same in one file, to be sent to somebody
+      the same in one file, to be sent to somebody; while the program runs, and if its process
+      dies, the traces are in the directory bug.zip.traces
   shapetrace record -o traces --most-calls 20 -m my_package.train
       keeps the traces of the first 20 calls only
 """
@@ -61,7 +65,10 @@ def main(words: Sequence[str]) -> int:
         print("shapetrace record: a script, or -m and a module, has to be given", file=sys.stderr)
         return 2
     output = explain._own_output(Path(parsed.output).absolute())
-    problem = _problem(output) or (None if module is not None else explain._problem_with_script(program_words[0]))
+    directory = _directory_for(output)
+    is_new = not directory.exists()
+    problem = None if module is not None else explain.problem_with_script(program_words[0])
+    problem = problem or _problem(output, directory)
     if problem is not None:
         print(f"shapetrace record: {problem}", file=sys.stderr)
         return 2
@@ -69,15 +76,15 @@ def main(words: Sequence[str]) -> int:
     from ..options import OptimizeOptions
 
     options = OptimizeOptions(level=parsed.level)
-    begin = _installer(output, parsed, program=module or program_words[0])
-    if module is None:
-        return run._run_script(program_words[0], program_words[1:], options, begin, summary=False)
-    return run._run_module(module, program_words, options, begin, summary=False)
+    command = _command(output, directory, parsed, is_new=is_new, program=module or program_words[0])
+    return run.run_program(command, module, program_words, options)
 
 
 def _parser() -> argparse.ArgumentParser:
     """The parser of `record`'s own options."""
-    parser = run.program_parser("record", _DESCRIPTION, _EXAMPLES)
+    parser = run.program_parser(
+        "record", _DESCRIPTION, _EXAMPLES + run.exit_codes(", the traces cannot be written there")
+    )
     parser.add_argument(
         "-o",
         "--output",
@@ -85,81 +92,107 @@ def _parser() -> argparse.ArgumentParser:
         metavar="DIR",
         help="where to (%(default)s): a new or empty directory, or one file if the name ends in .zip",
     )
-    parser.add_argument("--most-calls", type=int, metavar="N", help="keep the traces of the first N calls only")
+    parser.add_argument(
+        "--most-calls", type=whole_number, metavar="N", help="keep the traces of the first N calls only"
+    )
     parser.add_argument("--quiet", action="store_true", help="do not say on stderr where the traces are")
     return parser
 
 
-def _problem(output: Path) -> str | None:
+def _directory_for(output: Path) -> Path:
+    """Where the traces are while the program runs."""
+    return output.with_name(f"{output.name}.traces") if output.suffix == ".zip" else output
+
+
+def _problem(output: Path, directory: Path) -> str | None:
     """Why the traces cannot be written there. Better said before a long program runs than after it."""
-    if output.suffix == ".zip":
-        return explain._problem(output)
-    if output.exists() and not output.is_dir():
-        return f"cannot write the traces to {output}: it is no directory"
-    if output.is_dir() and any(output.iterdir()):
-        return f"cannot write the traces to {output}: the directory is not empty"
+    problem = explain._problem(output) if directory != output else None
+    if problem is not None:
+        return problem
+    if directory.exists() and not directory.is_dir():
+        return f"cannot write the traces to {directory}: it is no directory"
+    if directory.is_dir() and any(directory.iterdir()):
+        return f"cannot write the traces to {directory}: the directory is not empty"
     try:
-        output.mkdir(parents=True, exist_ok=True)
+        directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        return f"cannot make the directory {output}: {error.strerror}"
-    return None if os.access(output, os.W_OK) else f"cannot write the traces to {output}: it is not writable"
+        return f"cannot make the directory {directory}: {error.strerror}"
+    return None if os.access(directory, os.W_OK) else f"cannot write the traces to {directory}: it is not writable"
 
 
-def _installer(output: Path, parsed: argparse.Namespace, *, program: str) -> Callable[[OptimizeOptions], None]:
+def _command(output: Path, directory: Path, parsed: argparse.Namespace, *, is_new: bool, program: str) -> run.Command:
     """What installs the drop-in, begins to keep traces, and tells about them at the end."""
+    from ..files.recording import TraceKeeper
+    from ..install import install_on_import
+    from ..report import Recording, open_recording
+
+    process = os.getpid()
+    keeper = TraceKeeper(directory, most_calls=parsed.most_calls)
+
+    def finish() -> None:
+        # A process that the program has forked inherits this function.
+        if os.getpid() != process:
+            return
+        if keeper.calls:
+            _finish(keeper, output, quiet=parsed.quiet)
+        else:
+            forget()
+            print(
+                f"shapetrace record: {program} compiled nothing with thunder, so there are no traces", file=sys.stderr
+            )
+
+    def forget() -> None:
+        if is_new:
+            # Only if nobody else has put something there.
+            with contextlib.suppress(OSError):
+                directory.rmdir()
 
     def begin(options: OptimizeOptions) -> None:
-        from ..files.recording import TraceKeeper
-        from ..install import install_on_import
-        from ..report import Recording, open_recording
-
-        process = os.getpid()
-        is_archive = output.suffix == ".zip"
-        directory = Path(tempfile.mkdtemp(prefix="shapetrace-")) if is_archive else output
-        keeper = TraceKeeper(directory, most_calls=parsed.most_calls)
-
-        def finish() -> None:
-            # A process that the program has forked inherits this function.
-            if os.getpid() == process:
-                _finish(keeper, output, quiet=parsed.quiet, program=program)
-
         atexit.register(finish)
         open_recording(Recording(None, None, keeper=keeper))
         install_on_import(options)
 
-    return begin
+    def abandon() -> None:
+        atexit.unregister(finish)
+        forget()
+
+    return run.Command("record", begin, abandon)
 
 
-def _finish(keeper: TraceKeeper, output: Path, *, quiet: bool, program: str) -> None:
+def _finish(keeper: TraceKeeper, output: Path, *, quiet: bool) -> None:
     """Make one file of the traces if that was asked for, and say what there is."""
     try:
-        if not keeper.calls:
-            print(
-                f"shapetrace record: {program} compiled nothing with thunder, so there are no traces", file=sys.stderr
-            )
-            return
         keeper.write_index()
-        if output.suffix == ".zip":
-            with zipfile.ZipFile(output, "w") as archive:
-                for file in sorted(keeper.directory.iterdir()):
-                    # Traces are compressed already.
-                    method = zipfile.ZIP_STORED if file.suffix == ".trace" else zipfile.ZIP_DEFLATED
-                    archive.write(file, file.name, method)
+        if keeper.directory != output:
+            _pack(keeper.directory, output)
     except OSError as error:
-        print(f"shapetrace record: cannot write {output}: {error.strerror}", file=sys.stderr)
-        return
-    finally:
-        if output.suffix == ".zip":
-            shutil.rmtree(keeper.directory, ignore_errors=True)
-    if not quiet:
-        files = sum(entry.get(when) is not None for entry in keeper.calls for when in ("before", "after"))
-        print(f"shapetrace record: {len(keeper.calls)} calls, {files} traces in {output}", file=sys.stderr)
-        missing = [entry for entry in keeper.calls if "before_missing" in entry or "after_missing" in entry]
-        if missing:
-            first = missing[0]
-            reason = first.get("before_missing") or first.get("after_missing")
-            print(
-                f"shapetrace record: {len(missing)} calls have a trace that no file can hold, "
-                f"the first is call {first['call']}: {reason}",
-                file=sys.stderr,
-            )
+        kept = "" if keeper.directory == output else f"; the traces are in {keeper.directory}"
+        print(f"shapetrace record: cannot write {output}: {error.strerror}{kept}", file=sys.stderr)
+    else:
+        if not quiet:
+            files = sum(when in entry for entry in keeper.calls for when in ("before", "after"))
+            print(f"shapetrace record: {len(keeper.calls)} calls, {files} traces in {output}", file=sys.stderr)
+    missing = keeper.missing()
+    if missing:
+        call, reason = missing[0]
+        print(
+            f"shapetrace record: {len(missing)} calls lack a trace, the first is call {call}: {reason}",
+            file=sys.stderr,
+        )
+
+
+def _pack(directory: Path, output: Path) -> None:
+    """Make one file of a directory, which is there all at once, and take the directory away."""
+    files = sorted(directory.iterdir())
+    packed = directory / "traces.zip"
+    try:
+        with zipfile.ZipFile(packed, "w") as archive:
+            for file in files:
+                # Traces are compressed already.
+                method = zipfile.ZIP_STORED if file.suffix == ".trace" else zipfile.ZIP_DEFLATED
+                archive.write(file, file.name, method)
+        packed.replace(os.path.realpath(output))
+    except OSError:
+        packed.unlink(missing_ok=True)
+        raise
+    shutil.rmtree(directory, ignore_errors=True)

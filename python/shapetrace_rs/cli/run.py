@@ -48,6 +48,37 @@ examples:
 """
 
 
+def exit_codes(no_place: str = "") -> str:
+    """The part of a help text that tells scripts what to expect.
+
+    Args:
+        no_place: What else ends with exit code 2.
+
+    Returns:
+        Some lines.
+    """
+    return (
+        "\nexit codes:\n"
+        "  that of the program, once it runs, such as 1 when it ends with an exception\n"
+        f"  2  there is no such program{no_place}, or the options make no sense\n"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command that runs a program of the user's.
+
+    Attributes:
+        name: What it is called.
+        begin: What it does before the program runs.
+        abandon: What it does when there is no such program after all.
+    """
+
+    name: str
+    begin: Callable[[OptimizeOptions], None]
+    abandon: Callable[[], None]
+
+
 @dataclass(frozen=True, slots=True)
 class _Program:
     """What runs as `__main__`; its code is made last, when errors in it are the program's own."""
@@ -88,9 +119,31 @@ def main(words: Sequence[str]) -> int:
         keep_random=parsed.keep_random,
         keep_shape_numbers=parsed.keep_shape_numbers,
     )
+
+    def begin(options: OptimizeOptions) -> None:
+        if parsed.summary:
+            atexit.register(_print_summary)
+        install_on_import(options)
+
+    command = Command("run", begin, lambda: atexit.unregister(_print_summary))
+    return run_program(command, module, program_words, options)
+
+
+def run_program(command: Command, module: str | None, words: Sequence[str], options: OptimizeOptions) -> int:
+    """Run a script or a module.
+
+    Args:
+        command: The command that does it.
+        module: The module; none if it is a script.
+        words: The script if it is one, and what belongs to the program.
+        options: Options for the optimizer.
+
+    Returns:
+        As `main`.
+    """
     if module is None:
-        return _run_script(program_words[0], program_words[1:], options, install_on_import, summary=parsed.summary)
-    return _run_module(module, program_words, options, install_on_import, summary=parsed.summary)
+        return _run_script(command, words[0], list(words[1:]), options)
+    return _run_module(command, module, list(words), options)
 
 
 def program_parser(command: str, description: str, examples: str) -> argparse.ArgumentParser:
@@ -124,7 +177,7 @@ def program_parser(command: str, description: str, examples: str) -> argparse.Ar
 
 def _parser() -> argparse.ArgumentParser:
     """The parser of `run`'s own options."""
-    parser = program_parser("run", _DESCRIPTION, _EXAMPLES)
+    parser = program_parser("run", _DESCRIPTION, _EXAMPLES + exit_codes())
     parser.add_argument("--strict", action="store_true", help="raise when the optimizer fails, do not fall back")
     parser.add_argument("--keep-random", action="store_true", help="keep unused random ops, as eager mode does")
     parser.add_argument(
@@ -157,18 +210,17 @@ def _split(parser: argparse.ArgumentParser, words: Sequence[str]) -> tuple[list[
     return list(words[:position]), None, list(words[position:])
 
 
-def _run_script(
-    path: str, arguments: list[str], options: OptimizeOptions, install_on_import: Any, *, summary: bool
-) -> int:
+def _run_script(command: Command, path: str, arguments: list[str], options: OptimizeOptions) -> int:
     """Run a file as `python file` does."""
     try:
         with io.open_code(str(Path(path).absolute())) as file:
             source = file.read()
     except OSError as error:
-        print(f"shapetrace run: can't open file {path!r}: {error.strerror}", file=sys.stderr)
+        print(f"shapetrace {command.name}: can't open file {path!r}: {error.strerror}", file=sys.stderr)
         return 2
     _become(path, arguments, directory=str(Path(path).resolve().parent))
-    _begin(options, install_on_import, summary=summary)
+    _hide_own_frames()
+    command.begin(options)
     program = _Program(
         code=lambda: compile(source, path, "exec", dont_inherit=True),
         file=path,
@@ -181,20 +233,20 @@ def _run_script(
     return 0
 
 
-def _run_module(
-    name: str, arguments: list[str], options: OptimizeOptions, install_on_import: Any, *, summary: bool
-) -> int:
+def _run_module(command: Command, name: str, arguments: list[str], options: OptimizeOptions) -> int:
     """Run a module as `python -m module` does; a package means its `__main__`."""
     _become("-m", arguments, directory=str(Path.cwd()))
     # Finding a module inside a package imports the package, which may import thunder.
-    _begin(options, install_on_import, summary=summary)
+    _hide_own_frames()
+    command.begin(options)
     spec = _find(name)
     if spec is not None and spec.submodule_search_locations is not None:
         name += ".__main__"
         spec = _find(name)
     get_code = None if spec is None else getattr(spec.loader, "get_code", None)
     if spec is None or get_code is None:
-        print(f"shapetrace run: No module named {name}, or it cannot be executed", file=sys.stderr)
+        command.abandon()
+        print(f"shapetrace {command.name}: No module named {name}, or it cannot be executed", file=sys.stderr)
         return 2
     sys.argv[0] = spec.origin or name
     program = _Program(
@@ -228,14 +280,6 @@ def _become(program: str, arguments: list[str], *, directory: str) -> None:
     # else.
     if not getattr(sys.flags, "safe_path", False):
         sys.path[0] = directory
-
-
-def _begin(options: OptimizeOptions, install_on_import: Any, *, summary: bool) -> None:
-    """Install the drop-in and prepare what happens at the end."""
-    _hide_own_frames()
-    if summary:
-        atexit.register(_print_summary)
-    install_on_import(options)
 
 
 def _execute(program: _Program) -> None:

@@ -6,11 +6,12 @@ A file is plain data. Reading one runs nothing, imports nothing and needs neithe
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import platform
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import _core, _thunder
 from ..errors import InvalidTraceError, TraceFileError
@@ -19,7 +20,13 @@ from ..options import OptimizeOptions
 from ..versions import installed_version
 from .checks import checked, checked_name, typed
 
-__all__ = ["dumps", "dumps_text", "load", "loads", "read_file", "save"]
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import BinaryIO
+
+__all__ = ["dumps", "dumps_text", "load", "loads", "save"]
+
+_CHUNK_BYTES = 1 << 20
 
 
 def save(trace: Any, path: str | os.PathLike[str], *, text: bool = False) -> None:
@@ -86,18 +93,20 @@ def load(path: str | os.PathLike[str], *, function: Any = None) -> Any:
         A thunder trace that prints the same and runs the same.
 
     Raises:
-        TraceFileError: The file is damaged, is from a later version, or names what is not here.
+        TraceFileError: The file is damaged, is too large, is from a later version, or names what is not here.
         UnsupportedVersionError: thunder or torch is missing or has an unsuitable version.
         OSError: The file cannot be read.
     """
-    return loads(Path(path).read_bytes(), function=function)
+    with Path(path).open("rb") as file:
+        data = read_whole(file, os.fspath(path))
+    return loads(data, function=function)
 
 
-def loads(data: bytes | str, *, function: Any = None) -> Any:
+def loads(data: bytes | bytearray | memoryview | str, *, function: Any = None) -> Any:
     """Make a trace again that `dumps` or `dumps_text` gave.
 
     Args:
-        data: The bytes, or the text.
+        data: The bytes, or anything that holds bytes, or the text.
         function: What the trace was made of, for a prologue that unpacks a module.
 
     Returns:
@@ -107,24 +116,24 @@ def loads(data: bytes | str, *, function: Any = None) -> Any:
         TraceFileError: The data is damaged, is from a later version, or names what is not here.
         UnsupportedVersionError: thunder or torch is missing or has an unsuitable version.
     """
-    file = _core.TraceFile.read(data.encode() if isinstance(data, str) else data)
-    return restore_trace(file, function)
+    return restore_trace(_core.TraceFile.read(_bytes_of(data)), function)
 
 
-def read_file(path: str | os.PathLike[str]) -> _core.TraceFile:
-    """A file as the native part has it, for what needs no thunder.
-
-    Args:
-        path: The file, in either form.
-
-    Returns:
-        The program and, if there is one, the data of thunder beside it.
-
-    Raises:
-        TraceFileError: The file is damaged or from a later version.
-        OSError: The file cannot be read.
-    """
-    return _core.TraceFile.read(Path(path).read_bytes())
+def _bytes_of(data: Any) -> bytes:
+    """What `loads` got, as bytes."""
+    if isinstance(data, bytes):
+        return data
+    if isinstance(data, str):
+        try:
+            return data.encode()
+        except UnicodeEncodeError as error:
+            message = f"the text cannot be read: character {error.start} is half of one"
+            raise TraceFileError(message) from None
+    try:
+        return bytes(memoryview(data))
+    except TypeError:
+        message = f"expected the bytes or the text of a trace file, not {type(data).__name__}"
+        raise TraceFileError(message) from None
 
 
 def record(trace: Any) -> _core.TraceFile:
@@ -190,7 +199,7 @@ def restore_trace(file: _core.TraceFile, function: Any = None) -> Any:
     """A thunder trace from what the native part keeps.
 
     Args:
-        file: What `record` or `read_file` gave.
+        file: What `record` gave, or what was read.
         function: What the trace was made of.
 
     Returns:
@@ -229,6 +238,34 @@ def _fill(trace: Any, file: _core.TraceFile) -> None:
     trace.bound_symbols = bound_symbols
 
 
+def read_whole(file: BinaryIO, name: str, tell: Callable[[int], None] | None = None) -> bytes:
+    """Read a file to its end, unless it is larger than any trace file.
+
+    Args:
+        file: What to read: a file, a pipe, a device.
+        name: What to call it in errors.
+        tell: Called now and then with the number of bytes so far.
+
+    Returns:
+        All of it.
+
+    Raises:
+        TraceFileError: There is more than a trace file can have. No more than that has been read.
+        OSError: It cannot be read.
+    """
+    limit = _core.max_file_bytes
+    chunks, size = [], 0
+    while chunk := file.read(min(_CHUNK_BYTES, limit + 1 - size)):
+        chunks.append(chunk)
+        size += len(chunk)
+        if size > limit:
+            message = f"{name}: more than {limit} bytes, which is too much for a trace file"
+            raise TraceFileError(message)
+        if tell is not None:
+            tell(size)
+    return b"".join(chunks)
+
+
 def write_whole(path: Path, data: bytes) -> None:
     """Write a file so that nobody ever sees half of it.
 
@@ -237,16 +274,22 @@ def write_whole(path: Path, data: bytes) -> None:
         data: What.
 
     Raises:
-        OSError: It cannot be written; what was there is still there.
+        OSError: It cannot be written; what was there is still there. The error names the path.
     """
-    path = path.resolve()
-    if path.exists() and not path.is_file():
-        path.write_bytes(data)
-        return
-    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    # Not `Path.resolve`, which raises errors of several kinds.
+    target = Path(os.path.realpath(path))
+    beside = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
+        if target.exists() and not target.is_file():
+            target.write_bytes(data)
+            return
         beside.write_bytes(data)
-        beside.replace(path)
-    except BaseException:
-        beside.unlink(missing_ok=True)
+        beside.replace(target)
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            beside.unlink()
+        if isinstance(error, OSError) and error.errno is not None:
+            # The file beside is nobody's business.
+            error.filename = os.fspath(path)
+            del error.filename2
         raise

@@ -8,7 +8,7 @@
 use rustc_hash::{FxHashMap, FxHashSet};
 use shapetrace_core::entity::{Entity, PackedOption};
 use shapetrace_core::ir::{
-    apply_with_ops, Applied, EditList, Number, NumberType, Op, Operand, Program, Rewrite, SymbolFlags, Value,
+    apply_with_ops, Applied, EditList, Number, NumberType, Op, Operand, Program, Rewrite, Scope, SymbolFlags, Value,
 };
 use shapetrace_core::passes::{Context, Level, Options};
 
@@ -17,6 +17,16 @@ use crate::FormatError;
 
 /// What takes the place of a proxy, if anything does.
 type Exchange<'f, W> = dyn FnMut(&mut W, NodeId, PackedOption<Value>) -> Result<Option<NodeId>, FormatError> + 'f;
+
+/// What is done with a file unless somebody asks for something else; thunder has an operation for
+/// Python's floor division.
+pub const DEFAULT_OPTIONS: Options = Options { keep_random: false, keep_shape_numbers: false, floor_division: true };
+
+/// Whether nothing says which values of a program are needed: no return, no outputs, but ops.
+pub fn lacks_return(program: &Program) -> bool {
+    let is_return = |op| program.symbol_flags(op).contains(SymbolFlags::RETURN);
+    program.op_count() > 0 && program.outputs().is_empty() && !program.scope_ops(Scope::TOP).any(is_return)
+}
 
 /// Optimizes a file. Linear in its size; no recursion.
 ///

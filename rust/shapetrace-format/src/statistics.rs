@@ -4,8 +4,9 @@ use rustc_hash::FxHashMap;
 use shapetrace_core::analysis::effects::Effects;
 use shapetrace_core::entity::Entity;
 use shapetrace_core::ir::{NumberType, Program, Reason, Scope, SymbolFlags, ValueKind};
-use shapetrace_core::passes::{Context, Level, Options};
+use shapetrace_core::passes::{Context, Level};
 
+use crate::optimize::{lacks_return, DEFAULT_OPTIONS};
 use crate::TraceFile;
 
 /// The answer of [`statistics`].
@@ -23,13 +24,14 @@ pub struct Statistics {
     pub operands: usize,
     /// Result slots of all ops.
     pub results: usize,
-    /// Ops by what they are, at any depth; an op can be of several kinds.
+    /// Ops by what they are, at any depth; an op can be of several kinds. Words are joined by `_`, here
+    /// and in `values`.
     pub kinds: Vec<(&'static str, usize)>,
     /// Values by what they are.
     pub values: Vec<(&'static str, usize)>,
     /// Ops by symbol, at any depth, the commonest first.
     pub symbols: Vec<(String, usize)>,
-    /// Ops that the optimizer would remove at level "full", by reason.
+    /// Ops that the optimizer would remove at level "full", by reason; none of a trace without a return.
     pub removable: Vec<(&'static str, usize)>,
 }
 
@@ -38,8 +40,10 @@ pub fn statistics(file: &TraceFile) -> Statistics {
     let program = &file.program;
     let top_level_ops = program.scope_ops(Scope::TOP).len();
     let mut context = Context::default();
-    let edits = context.run(program, Level::Full, &Options::default());
-    let removable = Reason::ALL.iter().map(|&reason| (reason.name(), edits.removed_count(reason))).collect();
+    let edits = context.run(program, Level::Full, &DEFAULT_OPTIONS);
+    let nothing_goes = lacks_return(program);
+    let count = |reason| if nothing_goes { 0 } else { edits.removed_count(reason) };
+    let removable = Reason::ALL.iter().map(|&reason| (reason.name(), count(reason))).collect();
     Statistics {
         top_level_ops,
         nested_ops: program.op_count() - top_level_ops,
@@ -71,11 +75,11 @@ fn kinds(program: &Program, effects: &Effects) -> Vec<(&'static str, usize)> {
         ("primitives", with(SymbolFlags::PRIMITIVE)),
         ("composites", program.ops().filter(|&op| program.op_scope(op).is_some()).count()),
         ("fusions", with(SymbolFlags::FUSION)),
-        ("shape queries", program.ops().filter(|&op| program.shape_query(op).is_some()).count()),
-        ("scalar arithmetic", program.ops().filter(|&op| program.scalar_op(op).is_some()).count()),
-        ("with an effect", program.ops().filter(|&op| effects.has_effect(op)).count()),
+        ("shape_queries", program.ops().filter(|&op| program.shape_query(op).is_some()).count()),
+        ("scalar_arithmetic", program.ops().filter(|&op| program.scalar_op(op).is_some()).count()),
+        ("with_an_effect", program.ops().filter(|&op| effects.has_effect(op)).count()),
         ("random", with(SymbolFlags::RANDOM)),
-        ("in place", with(SymbolFlags::IN_PLACE)),
+        ("in_place", with(SymbolFlags::IN_PLACE)),
     ]
 }
 
@@ -85,7 +89,7 @@ fn values(program: &Program) -> Vec<(&'static str, usize)> {
         ("integers", ValueKind::Number(NumberType::Int)),
         ("floats", ValueKind::Number(NumberType::Float)),
         ("booleans", ValueKind::Number(NumberType::Bool)),
-        ("other numbers", ValueKind::Number(NumberType::Other)),
+        ("other_numbers", ValueKind::Number(NumberType::Other)),
         ("others", ValueKind::Other),
     ];
     let count = |kind| program.values().filter(|&value| program.value_kind(value) == kind).count();
@@ -126,12 +130,23 @@ mod tests {
         assert_eq!((found.scopes, found.deepest_scope), (2, 1));
         assert_eq!(found.symbols[0], ("prims.shape".to_owned(), 2));
         let of = |counts: &[(&'static str, usize)], name| counts.iter().find(|(known, _)| *known == name).map(|c| c.1);
-        assert_eq!(of(&found.kinds, "shape queries"), Some(2));
-        assert_eq!(of(&found.kinds, "scalar arithmetic"), Some(1));
+        assert_eq!(of(&found.kinds, "shape_queries"), Some(2));
+        assert_eq!(of(&found.kinds, "scalar_arithmetic"), Some(1));
         assert_eq!(of(&found.kinds, "composites"), Some(1));
         assert_eq!(of(&found.values, "tensors"), Some(3));
         assert_eq!(of(&found.values, "integers"), Some(5));
         assert!(found.removable.iter().map(|(_, count)| count).sum::<usize>() >= 4, "{:?}", found.removable);
+    }
+
+    #[test]
+    fn nothing_is_removable_without_a_return() {
+        let removable = |source: &str| -> usize {
+            let file = crate::text::parse(source).expect("a program");
+            statistics(&file).removable.iter().map(|(_, count)| count).sum()
+        };
+        assert_eq!(removable("trace(%x) {\n  %y = prims.sin(%x)\n}\n"), 0);
+        assert_eq!(removable("trace(%x) keep(%x) {\n  %y = prims.sin(%x)\n}\n"), 1);
+        assert_eq!(removable("trace(%x) {\n  %y = prims.sin(%x)\n  return %x\n}\n"), 1);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::panic::{catch_unwind, AssertUnwindSafe};
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyBytes, PyDict};
 use shapetrace_core::entity::Entity;
-use shapetrace_core::ir::{Op, OpStatus, Scope, SymbolFlags};
+use shapetrace_core::ir::{Op, OpStatus, Scope};
 use shapetrace_core::passes::{Context, Level, Options};
 use shapetrace_core::text::{op_lines_within, print_within};
 use shapetrace_core::verifier::{verify_form, Form};
@@ -16,6 +16,11 @@ use shapetrace_format::{optimize, text, FormatError, HostData, Node, NodeId, Tra
 
 use crate::decode::{decode, Restored, Restorer};
 use crate::optimizer::panic_message;
+
+/// Neither form of a file has more bytes.
+pub(crate) fn max_file_bytes() -> u64 {
+    Limits::default().file_bytes.max(text::MAX_SOURCE_BYTES as u64)
+}
 
 /// So many characters of the line of an op go into what the verifier finds.
 const LONGEST_LINE: usize = 1_000;
@@ -88,6 +93,9 @@ impl TraceFile {
     #[staticmethod]
     fn read(py: Python<'_>, data: &[u8]) -> PyResult<Self> {
         let contents = guarded(py, || {
+            if data.is_empty() {
+                return Err("the file is empty".to_owned());
+            }
             if binary::is_binary(data) {
                 return binary::read(data, &Limits::default()).map_err(|error| error.to_string());
             }
@@ -122,6 +130,20 @@ impl TraceFile {
         self.contents.host.is_some()
     }
 
+    /// Whether nothing says which values are needed, so that nothing can be removed.
+    #[getter]
+    fn lacks_return(&self) -> bool {
+        optimize::lacks_return(&self.contents.program)
+    }
+
+    /// The ops at the top level, and those inside others.
+    #[getter]
+    fn op_counts(&self) -> (usize, usize) {
+        let program = &self.contents.program;
+        let top_level = program.scope_ops(Scope::TOP).len();
+        (top_level, program.op_count() - top_level)
+    }
+
     /// Who wrote it: names and versions.
     #[getter]
     fn about<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
@@ -151,8 +173,7 @@ impl TraceFile {
             return Err(pyo3::exceptions::PyValueError::new_err(message));
         };
         let program = &self.contents.program;
-        let has_return = program.scope_ops(Scope::TOP).any(|op| program.symbol_flags(op).contains(SymbolFlags::RETURN));
-        if !has_return && program.outputs().is_empty() && program.op_count() > 0 {
+        if optimize::lacks_return(program) {
             let message = "the trace has no return, so nothing says which values are needed";
             return Err(file_error(py, message));
         }

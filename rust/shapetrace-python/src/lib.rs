@@ -31,6 +31,7 @@ mod _core {
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
-        module.add("debug_build", cfg!(debug_assertions))
+        module.add("debug_build", cfg!(debug_assertions))?;
+        module.add("max_file_bytes", crate::file::max_file_bytes())
     }
 }
