@@ -34,6 +34,7 @@ from trace_tools import (
     CONSTRAINT,
     EFFECT,
     LEVELS,
+    OptimizeOptions,
     devices,
     dtypes,
     emit,
@@ -42,6 +43,7 @@ from trace_tools import (
     needed_names,
     new_trace,
     op_names,
+    optimize_module,
     optimized,
     prims,
     symbol,
@@ -243,6 +245,141 @@ def test_a_fault_at_every_point(kind: str, error: type[BaseException], level: st
             assert call(kind) == right, f"the call behind fault {k} is not what it was"
     assert points == asked
     assert fallbacks == (points if issubclass(error, Exception) else 0)
+
+
+# What is not as it looks.
+
+
+@each_level
+@pytest.mark.parametrize("same_list", [True, False])
+def test_a_tag_that_was_exchanged_since_is_seen(level: str, same_list: bool) -> None:
+    """The optimizer remembers symbols; an op that has an effect from now on must not go for what it was before."""
+    sym = symbol("f", tags=[prims.OpTags.RANDOM_OP])
+
+    def names() -> list[str]:
+        with new_trace() as trace:
+            x = tensor("x")
+            emit(trace, sym, x, output=tensor("y"))
+            finish(trace, x, x)
+        return op_names(optimized(trace, level=level))
+
+    assert "f" not in names()
+    if same_list:
+        sym.tags[0] = EFFECT
+    else:
+        # Very likely at the address of the old one, and of the same length.
+        before = sym.tags
+        object.__setattr__(sym, "tags", None)
+        del before
+        object.__setattr__(sym, "tags", [EFFECT])
+    assert "f" in names()
+
+
+class PropertyName(TensorProxy):
+    """A proxy whose name is not what the instance keeps."""
+
+    @property
+    def _name(self) -> str:
+        return f"{vars(self)['_name']}_real"
+
+    @_name.setter
+    def _name(self, name: str) -> None:
+        vars(self)["_name"] = name
+
+
+class AttributeName(TensorProxy):
+    """The same, by `__getattribute__`."""
+
+    def __getattribute__(self, name: str) -> Any:
+        found = super().__getattribute__(name)
+        return f"{found}_real" if name == "_name" else found
+
+
+@each_level
+@pytest.mark.parametrize("kind", [PropertyName, AttributeName])
+def test_a_name_is_what_the_class_says(kind: type[TensorProxy], level: str) -> None:
+    """Attributes are read where the interpreter keeps them, but not past a class that gives something else."""
+    with new_trace() as trace:
+        x, y = tensor("x"), tensor("y_real")
+        alias = kind(name="y", shape=(2, 3), device=devices.cpu, dtype=dtypes.float32, requires_grad=False)
+        emit(trace, symbol("f"), x, output=y)
+        emit(trace, symbol("g", tags=[EFFECT]), alias, output=None)
+        finish(trace, x, x)
+    assert op_names(optimized(trace, level=level)) == ["f", "g", "python_return"]
+
+
+class ChangesClass(type(TensorProxy)):  # type: ignore[misc]
+    """A metaclass that gives an object another class when something is asked of its own."""
+
+    victims: list[Any] = []  # noqa: RUF012
+
+    def __getattribute__(cls, name: str) -> Any:
+        if name == "name" and ChangesClass.victims:
+            victim, other = ChangesClass.victims.pop()
+            victim.__class__ = other
+        return super().__getattribute__(name)
+
+
+@each_level
+def test_an_object_that_changes_its_class_is_an_error(level: str) -> None:
+    """What was learned of one class is never used on an object of another."""
+
+    class Before(TensorProxy, metaclass=ChangesClass):
+        pass
+
+    class After(TensorProxy):
+        pass
+
+    with new_trace() as trace:
+        x, victim = tensor("x"), Before.__new__(Before)
+        victim._name = "v"
+        emit(trace, symbol("f"), x, output=victim)
+        finish(trace, x, x)
+    ChangesClass.victims.append((victim, After))
+    try:
+        with pytest.raises(TypeError, match="changed its class"):
+            optimize_module.run(trace, None, OptimizeOptions(level=level))
+    finally:
+        ChangesClass.victims.clear()
+
+
+@each_level
+def test_needed_proxies_that_misbehave(level: str) -> None:
+    """What user code raises while the set is read is raised, and not taken for a missing attribute."""
+    with new_trace() as trace:
+        x = tensor("x")
+        emit(trace, symbol("f"), x, output=tensor("y"))
+        finish(trace, x, x)
+
+    class Grows:
+        @property
+        def proxy(self) -> Any:
+            needed.add(object())
+            return x
+
+    class Interrupts:
+        @property
+        def proxy(self) -> Any:
+            raise KeyboardInterrupt
+
+    needed: set[Any] = {Grows(), Grows()}
+    with pytest.raises(RuntimeError, match="changed size"):
+        optimized(trace, needed, level=level)
+    with pytest.raises(KeyboardInterrupt):
+        optimized(trace, {Interrupts()}, level=level)
+
+
+@each_level
+def test_a_list_of_itself_takes_bounded_memory(level: str) -> None:
+    """Each time that it is opened there are a thousand more to open."""
+    endless: list[Any] = []
+    endless.extend([endless] * 1000)
+    with new_trace() as trace:
+        x = tensor("x")
+        emit(trace, symbol("f"), x, endless, output=None)
+        finish(trace, x, x)
+    with pytest.raises(shapetrace_rs.InvalidTraceError, match="contains itself"):
+        optimize_module.run(trace, None, OptimizeOptions(level=level))
 
 
 class EqualsNothing:

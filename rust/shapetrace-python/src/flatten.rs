@@ -174,9 +174,13 @@ impl Types {
         } else {
             Shape::Other
         };
+        if !class.is(object.get_type()) {
+            let message = "an object in a trace changed its class while it was looked at";
+            return Err(pyo3::exceptions::PyTypeError::new_err(message));
+        }
         // The class was not known: only then is this called. Python code that ran meanwhile does
         // not come here with this object's tables.
-        self.known.insert(object.get_type_ptr() as usize, self.shapes.len() as u32);
+        self.known.insert(class.as_ptr() as usize, self.shapes.len() as u32);
         self.shapes.push(shape);
         self.int_is_literal |= shape == Shape::Literal && class.is(PyInt::type_object(py));
         self.kept.push(class.unbind());
@@ -322,7 +326,7 @@ impl Walk {
     ) -> PyResult<()> {
         let mut steps = 0;
         while self.stack.len() > bottom {
-            if steps > SIZE_LIMIT {
+            if steps + (self.stack.len() - bottom) > SIZE_LIMIT {
                 let message = format!("a structure in the trace has more than {SIZE_LIMIT} parts");
                 let error = host.invalid_trace(py, &message, None, None, "see whether a container contains itself");
                 return self.fail(bottom, error);

@@ -157,6 +157,38 @@ impl Keys {
     }
 }
 
+/// Whether `getattr` gives what an instance keeps under these names: no class in the line has its
+/// own `__getattribute__`, or a property or the like of such a name.
+///
+/// # Safety
+/// As for [`Layout::find`].
+unsafe fn gives_what_instances_keep(class: *mut ffi::PyTypeObject, names: &[*mut ffi::PyObject]) -> bool {
+    let line = (*class).tp_mro;
+    let own_way = ffi::PyUnicode_InternFromString(c"__getattribute__".as_ptr());
+    if line.is_null() || own_way.is_null() {
+        ffi::PyErr_Clear();
+        return false;
+    }
+    let mut gives = true;
+    for index in 0..ffi::PyTuple_GET_SIZE(line) {
+        let base = ffi::PyTuple_GET_ITEM(line, index).cast::<ffi::PyTypeObject>();
+        // The interpreter's own classes, such as `object`, know nothing of these names.
+        if (*base).tp_flags & ffi::Py_TPFLAGS_HEAPTYPE == 0 {
+            continue;
+        }
+        let dict = (*base).tp_dict;
+        let stands_aside = |&name: &*mut ffi::PyObject| {
+            let found = ffi::PyDict_GetItemWithError(dict, name);
+            found.is_null() || (*ffi::Py_TYPE(found)).tp_descr_set.is_none()
+        };
+        gives &=
+            !dict.is_null() && ffi::PyDict_GetItemWithError(dict, own_way).is_null() && names.iter().all(stands_aside);
+    }
+    ffi::PyErr_Clear();
+    ffi::Py_DECREF(own_way);
+    gives
+}
+
 impl<const N: usize> Layout<N> {
     /// Where instances of `class` keep the attributes of these (interned) names; none if that is
     /// not how this interpreter, or this class, works.
@@ -165,6 +197,9 @@ impl<const N: usize> Layout<N> {
     /// The interpreter is attached, `class` is a class, `names` are interned strings.
     pub(crate) unsafe fn find(class: *mut ffi::PyTypeObject, names: [*mut ffi::PyObject; N]) -> Option<Self> {
         if !place::KNOWN || (*class).tp_flags & ffi::Py_TPFLAGS_HEAPTYPE == 0 || !place::is_suitable(class) {
+            return None;
+        }
+        if !gives_what_instances_keep(class, &names) {
             return None;
         }
         let keys = (*class.cast::<ffi::PyHeapTypeObject>()).ht_cached_keys.cast::<Keys>();

@@ -14,7 +14,7 @@
 //! and then a trace would live on after its compile; or known by its address, and a new one may be
 //! at the address of an old one, with all of its parts.
 
-use pyo3::exceptions::PyTypeError;
+use pyo3::exceptions::{PyAttributeError, PyTypeError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyFloat, PyInt, PySet, PyString, PyType};
@@ -59,9 +59,9 @@ struct KnownSymbol {
     is_scalar: bool,
     /// Keeps the address taken, as long as the symbol is found by it.
     object: Option<Py<PyAny>>,
-    /// What the `tags` of the symbol were: address and length. They are looked at again in every
-    /// call, for a tag that was added since must not be missed.
-    tags: (usize, isize),
+    /// What the `tags` of the symbol were. They are looked at again in every call, for a tag that was
+    /// added or exchanged since must not be missed.
+    tags: Tags,
     /// The call in which the tags were looked at last.
     checked: u64,
 }
@@ -383,9 +383,14 @@ impl Reader {
         }
         if let Some(needed) = options.needed {
             self.reading.hold(py);
-            for variable in needed.iter() {
+            // As any iterable: code of the user may run, and a set that changes under it is an error.
+            for variable in needed.try_iter()? {
+                let variable = variable?;
                 // The set holds `Variable`s; a name that the trace does not know keeps nothing.
-                let proxy = variable.getattr("proxy").unwrap_or(variable);
+                let proxy = match variable.getattr("proxy") {
+                    Err(error) if error.is_instance_of::<PyAttributeError>(py) => variable,
+                    proxy => proxy?,
+                };
                 self.mark(host, &mut builder, &proxy, ProgramBuilder::output)?;
             }
         }
@@ -752,7 +757,7 @@ impl Reader {
     ///
     /// # Safety
     /// The symbol is alive.
-    unsafe fn tags_directly(&self, symbol: *mut ffi::PyObject) -> Option<(usize, isize)> {
+    unsafe fn tags_directly(&self, symbol: *mut ffi::PyObject) -> Option<Tags> {
         if !self.types.direct {
             return None;
         }
@@ -770,24 +775,23 @@ impl Reader {
             ffi::PyErr_Clear();
             return None;
         }
-        let tags = ffi::PyObject_GetAttr(symbol, name);
-        if tags.is_null() {
+        let object = ffi::PyObject_GetAttr(symbol, name);
+        if object.is_null() {
             // Not set: whoever asks in Python gets the error.
             ffi::PyErr_Clear();
             return None;
         }
         // The slot has it, so giving ours up frees nothing.
-        ffi::Py_DECREF(tags);
-        let len = if tags == ffi::Py_None() {
-            0
-        } else if ffi::PyList_CheckExact(tags) != 0 {
-            ffi::PyList_GET_SIZE(tags)
-        } else if ffi::PyTuple_CheckExact(tags) != 0 {
-            ffi::PyTuple_GET_SIZE(tags)
-        } else {
+        ffi::Py_DECREF(object);
+        let mut tags = Tags::default();
+        if ffi::PyList_CheckExact(object) != 0 {
+            (0..ffi::PyList_GET_SIZE(object)).for_each(|index| tags.add(ffi::PyList_GET_ITEM(object, index)));
+        } else if ffi::PyTuple_CheckExact(object) != 0 {
+            (0..ffi::PyTuple_GET_SIZE(object)).for_each(|index| tags.add(ffi::PyTuple_GET_ITEM(object, index)));
+        } else if object != ffi::Py_None() {
             return None;
-        };
-        Some((tags as usize, len))
+        }
+        Some(tags)
     }
 
     #[cold]
@@ -1253,11 +1257,31 @@ pub(crate) fn literal(object: &Bound<'_, PyAny>) -> Option<Number> {
     }
 }
 
-/// Where the tags of a symbol are and how many.
-fn tags_of(symbol: &Bound<'_, PyAny>) -> PyResult<(usize, isize)> {
-    let tags = symbol.getattr(&names(symbol.py()).tags)?;
-    let len = if tags.is_none() { 0 } else { tags.len()? as isize };
-    Ok((tags.as_ptr() as usize, len))
+/// What the tags of a symbol are. They live as long as the interpreter, so their addresses say which.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+struct Tags {
+    count: usize,
+    hash: usize,
+}
+
+impl Tags {
+    #[inline]
+    fn add(&mut self, tag: *mut ffi::PyObject) {
+        self.count += 1;
+        self.hash = (self.hash.rotate_left(5) ^ tag as usize).wrapping_mul(0x517c_c1b7_2722_0a95);
+    }
+}
+
+/// What the tags of a symbol are, asked of Python.
+fn tags_of(symbol: &Bound<'_, PyAny>) -> PyResult<Tags> {
+    let object = symbol.getattr(&names(symbol.py()).tags)?;
+    let mut tags = Tags::default();
+    if !object.is_none() {
+        for tag in object.try_iter()? {
+            tags.add(tag?.as_ptr());
+        }
+    }
+    Ok(tags)
 }
 
 /// The builder's refusal as a Python error.
