@@ -38,12 +38,14 @@ macro_rules! recorded {
 }
 
 /// Traces as thunder hands them to its dead code elimination: of a GPT with constant values, and of
-/// a transformer with symbolic values, forward and joint with the backward.
+/// a transformer with symbolic values: forward, joint with the backward, and the backward alone.
 pub static RECORDED: &[Recorded] = &[
     recorded!("gpt-constant-forward"),
     recorded!("gpt-constant-joint"),
+    recorded!("gpt-constant-backward"),
     recorded!("transformer-symbolic-forward"),
     recorded!("transformer-symbolic-joint"),
+    recorded!("transformer-symbolic-backward"),
 ];
 
 /// All kinds.

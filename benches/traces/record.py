@@ -3,7 +3,8 @@
     python benches/traces/record.py [--layers 2]
 
 Each is a trace as thunder hands it to its dead code elimination for the first time in its way to the executors: of a
-GPT with constant values, and of a functional transformer with symbolic values; forward, and joint with its backward.
+GPT with constant values, and of a functional transformer with symbolic values; forward, joint with its backward, and
+the backward alone.
 The files hold no paths of this machine: source files go by the names of their packages.
 """
 
@@ -57,13 +58,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--layers", type=int, default=2, help="layers of the GPT (default: 2)")
     layers = parser.parse_args().layers
-    for name, compile_and_run in {
-        "gpt-constant-forward": lambda: gpt(layers, grad=False),
-        "gpt-constant-joint": lambda: gpt(layers, grad=True),
-        "transformer-symbolic-forward": lambda: transformer(grad=False),
-        "transformer-symbolic-joint": lambda: transformer(grad=True),
+    for name, (compile_and_run, signature) in {
+        "gpt-constant-forward": (lambda: gpt(layers, grad=False), ""),
+        "gpt-constant-joint": (lambda: gpt(layers, grad=True), ""),
+        "gpt-constant-backward": (lambda: gpt(layers, grad=True), '"name": "backward_fn"'),
+        "transformer-symbolic-forward": (lambda: transformer(grad=False), ""),
+        "transformer-symbolic-joint": (lambda: transformer(grad=True), ""),
+        "transformer-symbolic-backward": (lambda: transformer(grad=True), '"name": "backward_fn"'),
     }.items():
-        file = largest(compile_and_run)
+        file = largest(compile_and_run, signature)
         path = HERE / f"{name}.trace"
         path.write_bytes(file.to_bytes())
         ops = file.statistics()["ops"]
@@ -89,8 +92,8 @@ def transformer(*, grad: bool) -> None:
     compiled(*programs["transformer_inputs"](requires_grad=grad))
 
 
-def largest(compile_and_run: Callable[[], None]) -> TraceFile:
-    """The trace with the most ops of those that dead code elimination gets."""
+def largest(compile_and_run: Callable[[], None], signature: str) -> TraceFile:
+    """The trace with the most ops of those that dead code elimination gets and that have this in their text."""
     keeper = Keeper()
     recording = Recording(None, None, keeper=keeper)
     open_recording(recording)
@@ -99,7 +102,7 @@ def largest(compile_and_run: Callable[[], None]) -> TraceFile:
         with shapetrace_rs.enabled():
             compile_and_run()
     close_recording(recording)
-    found = [TraceFile.read(without_paths(text).encode()) for text in keeper.texts]
+    found = [TraceFile.read(without_paths(text).encode()) for text in keeper.texts if signature in text]
     return max(found, key=lambda file: sum(file.statistics()["ops"].values()))
 
 
