@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import functools
 import os
 import subprocess
@@ -402,6 +403,19 @@ def test_optimizing_a_file_is_optimizing_the_trace(name, level):
         live = shapetrace_rs.optimize(trace, level=level)
         live.set_provenance(trace.get_provenance())
         assert_same(live, files.restore_trace(file))
+
+
+@pytest.mark.parametrize("place", ["absent/a.trace", "file/a.trace", "full"])
+def test_a_file_that_cannot_be_written_is_named(place, tmp_path, monkeypatch):
+    """Protects against errors about a file that nobody has asked for, the one beside it."""
+    monkeypatch.chdir(tmp_path)
+    Path("file").touch()
+    if place == "full":
+        monkeypatch.setattr(Path, "write_bytes", lambda *_: (_ for _ in ()).throw(OSError(errno.ENOSPC, "no space")))
+    with pytest.raises(OSError, match=rf"'{place}'$") as caught:
+        shapetrace_rs.save(small_trace(prims.sin), place)
+    assert (caught.value.filename, caught.value.filename2) == (place, None)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file"]
 
 
 def test_saving_replaces_a_file_all_at_once(tmp_path, monkeypatch):
