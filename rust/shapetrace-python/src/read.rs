@@ -1178,6 +1178,8 @@ impl Reading {
     }
 
     /// Learns what collections hold. If the op reads all of it, what it does not unpack counts as read.
+    #[cold]
+    #[inline(never)]
     fn look_into_collections(
         &mut self,
         call: &mut Call<'_, '_>,
