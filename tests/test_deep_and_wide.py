@@ -178,3 +178,16 @@ def test_ten_thousand_scopes(level: str) -> None:
     for top in (op, result.bound_symbols[1]):
         while top.subsymbols:
             top, top.subsymbols = top.subsymbols[0], ()
+
+
+def test_few_objects_that_are_more_ops_than_memory_holds() -> None:
+    """Ops that share what is inside them, forty times over, are refused before memory ends."""
+    with new_trace() as trace:
+        x, r = tensor("x"), tensor("r")
+        op = symbol("leaf").bind(x, output=r)
+        for _ in range(40):
+            op = symbol("outer", primitive=False).bind(x, output=r, subsymbols=[op, op])
+        trace.bound_symbols.append(op)
+        finish(trace, r, x)
+    with pytest.raises(shapetrace_rs.InvalidTraceError, match="more than 16777216 ops"):
+        shapetrace_rs.optimize(trace)

@@ -8,6 +8,7 @@ the optimizer has to become thunder's own answer, and an interruption has to rea
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import gc
 import importlib
 import os
@@ -306,6 +307,35 @@ def test_a_name_is_what_the_class_says(kind: type[TensorProxy], level: str) -> N
         emit(trace, symbol("g", tags=[EFFECT]), alias, output=None)
         finish(trace, x, x)
     assert op_names(optimized(trace, level=level)) == ["f", "g", "python_return"]
+
+
+@each_level
+@pytest.mark.parametrize("how", ["registered", "dataclass"])
+def test_a_class_that_becomes_a_container_is_one(level: str, how: str) -> None:
+    """A leaf of a user's class may be something to look into at the next call."""
+    import optree
+
+    class Box:
+        def __init__(self, value: Any) -> None:
+            self.value = value
+
+    def names() -> list[str]:
+        with new_trace() as trace:
+            x, y = tensor("x"), tensor("y")
+            emit(trace, symbol("f"), x, output=y)
+            emit(trace, symbol("g", tags=[EFFECT]), Box(y), output=())
+            finish(trace, x, x)
+        return op_names(optimize_module.run(trace, None, OptimizeOptions(level=level))[0])
+
+    assert "f" not in names()
+    if how == "registered":
+        optree.register_pytree_node(
+            Box, lambda box: ((box.value,), None, None), lambda _, parts: Box(*parts), namespace="thunder"
+        )
+    else:
+        Box.__annotations__ = {"value": Any}
+        dataclasses.dataclass(Box)
+    assert "f" in names()
 
 
 class ChangesClass(type(TensorProxy)):  # type: ignore[misc]

@@ -151,6 +151,7 @@ def _checked_file_name(name: str) -> str:
     return name
 
 
+@functools.lru_cache(maxsize=4096)
 def checked_source(source: Any) -> tuple[str | None, Any]:
     """Where an op comes from: name of a file, and positions in it.
 
@@ -228,10 +229,7 @@ def checked_state(kind: type, state: Any) -> dict[str, Any]:
     Raises:
         TraceFileError: One would stand in the way of the class, or is of another type than its printing relies on.
     """
-    for attribute in checked(state, dict, "the state of a proxy"):
-        if not (isinstance(attribute, str) and _may_be_set(kind, attribute)):
-            message = f"{attribute!r:.80} is no attribute of a {kind.__name__} that a file may set"
-            raise TraceFileError(message)
+    _check_attributes(kind, tuple(checked(state, dict, "the state of a proxy")))
     thunder = _thunder.modules()
     if "_shape" in state:
         _check_shape(state["_shape"])
@@ -253,6 +251,13 @@ def checked_state(kind: type, state: Any) -> dict[str, Any]:
 
 
 @functools.lru_cache(maxsize=1024)
+def _check_attributes(kind: type, attributes: tuple[Any, ...]) -> None:
+    for attribute in attributes:
+        if not (isinstance(attribute, str) and _may_be_set(kind, attribute)):
+            message = f"{attribute!r:.80} is no attribute of a {kind.__name__} that a file may set"
+            raise TraceFileError(message)
+
+
 def _may_be_set(kind: type, attribute: str) -> bool:
     if not _is_name(attribute) or attribute.startswith("__") or attribute == "_name":
         return False

@@ -295,21 +295,32 @@ def restore_bound_symbol(  # noqa: PLR0917 (called by the native part)
             an op has.
     """
     thunder = _thunder.modules()
-    checked(symbol, thunder.symbol.Symbol, "what an op applies")
-    checked(details, dict, "the details of an op")
-    checked_strings(symbol, checked(args, (tuple, list), "args of an op"), checked(kwargs, dict, "kwargs of an op"))
-    filename, positions = checked_source(details.get("source", (None, None)))
+    usual = type(symbol) is thunder.symbol.Symbol and type(args) is tuple and type(kwargs) is type(details) is dict
+    if not usual:
+        checked(symbol, thunder.symbol.Symbol, "what an op applies")
+        checked(details, dict, "the details of an op")
+        checked(args, (tuple, list), "args of an op")
+        checked(kwargs, dict, "kwargs of an op")
+    checked_strings(symbol, args, kwargs)
+    filename = positions = executor = None
+    header: Any = ""
+    tags: set[Any] = set()
+    if details:
+        filename, positions = checked_source(details.get("source", (None, None)))
+        header = checked_header(details.get("header", ""))
+        tags = checked(details.get("tags", tags), set, "the tags of an op")
+        executor = checked(details.get("executor"), (thunder.extend.Executor, type(None)), "the executor of an op")
     bound_symbol = thunder.symbol.BoundSymbol(
         symbol,
         args,
         kwargs,
         output,
         tuple(subsymbols) if details.get("subsymbols") == "tuple" else subsymbols,
-        checked_header(details.get("header", "")),
+        header,
         filename,
         positions,
-        checked(details.get("tags", set()), set, "the tags of an op"),
-        _executor=checked(details.get("executor"), (thunder.extend.Executor, type(None)), "the executor of an op"),
+        tags,
+        _executor=executor,
     )
     if "call" in details:
         return bound_symbol

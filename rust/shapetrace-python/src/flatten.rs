@@ -58,8 +58,12 @@ pub(crate) enum ProxyKind {
 pub(crate) struct Types {
     /// Indices into `shapes`, by the address of the type.
     known: Table,
-    shapes: Vec<Shape>,
+    /// None if it has to be asked for again.
+    shapes: Vec<Option<Shape>>,
     kept: Vec<Py<PyType>>,
+    /// Types of users that are leaves for now: they may be made dataclasses, or registered as
+    /// containers, later.
+    leaves_for_now: Vec<u32>,
     /// `int` was met, and is a literal.
     int_is_literal: bool,
     dataclasses: Vec<Vec<Py<PyString>>>,
@@ -88,7 +92,7 @@ impl Types {
     /// What the walk does with this object, if its type was met before.
     #[inline]
     pub(crate) fn known(&self, class: *mut ffi::PyTypeObject) -> Option<Shape> {
-        self.known.get(class as usize).map(|index| self.shapes[index as usize])
+        self.shapes[self.known.get(class as usize)? as usize]
     }
 
     /// What the walk does with this object.
@@ -100,10 +104,14 @@ impl Types {
         }
     }
 
-    /// Forgets all types, where too many were met. Call it between walks.
-    pub(crate) fn limit(&mut self) {
+    /// Forgets what may be different by now, and all types where too many were met. Call it between
+    /// walks.
+    pub(crate) fn refresh(&mut self) {
         if self.known.len() >= TYPE_LIMIT {
             *self = Self::new(self.direct);
+        }
+        for index in self.leaves_for_now.drain(..) {
+            self.shapes[index as usize] = None;
         }
     }
 
@@ -180,10 +188,20 @@ impl Types {
         }
         // The class was not known: only then is this called. Python code that ran meanwhile does
         // not come here with this object's tables.
-        self.known.insert(class.as_ptr() as usize, self.shapes.len() as u32);
-        self.shapes.push(shape);
+        let index = if let Some(index) = self.known.get(class.as_ptr() as usize) {
+            self.shapes[index as usize] = Some(shape);
+            index
+        } else {
+            let index = self.shapes.len() as u32;
+            self.known.insert(class.as_ptr() as usize, index);
+            self.shapes.push(Some(shape));
+            self.kept.push(class.clone().unbind());
+            index
+        };
         self.int_is_literal |= shape == Shape::Literal && class.is(PyInt::type_object(py));
-        self.kept.push(class.unbind());
+        if shape == Shape::Literal && !is_settled(&class) {
+            self.leaves_for_now.push(index);
+        }
         Ok(shape)
     }
 
@@ -195,6 +213,17 @@ impl Types {
         self.name_layouts.push(layout);
         Some(index)
     }
+}
+
+/// Whether nobody will make a container of a class: the interpreter's own, thunder's, torch's.
+fn is_settled(class: &Bound<'_, PyType>) -> bool {
+    // SAFETY: a class, which is alive.
+    let is_static = unsafe { (*class.as_type_ptr()).tp_flags & ffi::Py_TPFLAGS_HEAPTYPE == 0 };
+    is_static
+        || class.module().is_ok_and(|module| {
+            let module = module.to_string_lossy();
+            ["thunder", "torch", "builtins"].contains(&module.split('.').next().unwrap_or_default())
+        })
 }
 
 fn dataclass_fields(class: &Bound<'_, PyType>) -> PyResult<Option<Vec<Py<PyString>>>> {

@@ -18,7 +18,11 @@ mod table;
 use pyo3::prelude::*;
 
 /// Native part of `shapetrace_rs`.
-#[pymodule]
+// Objects are read without taking references, and that no other thread runs meanwhile is what makes it sound.
+#[cfg(Py_GIL_DISABLED)]
+compile_error!("free-threaded builds of Python are not supported: the native module relies on the global lock");
+
+#[pymodule(gil_used = true)]
 mod _core {
     #[pymodule_export]
     use crate::file::TraceFile;

@@ -39,6 +39,10 @@ const SYMBOL_LIMIT: usize = 4096;
 /// Ops nested deeper than this are refused: one that contains itself would be read for ever.
 const NESTING_LIMIT: u32 = 1 << 18;
 
+/// More ops than this are refused: ops that share what is inside them may be few objects and more ops
+/// than any memory holds.
+const OP_LIMIT: usize = 1 << 24;
+
 /// What is asked for ahead of reading.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Step {
@@ -331,7 +335,7 @@ impl Reader {
         self.reading.clear();
         self.walk.release();
         self.contents.clear();
-        self.types.limit();
+        self.types.refresh();
         self.calls += 1;
         if self.symbols.len() >= SYMBOL_LIMIT {
             self.forget_symbols();
@@ -354,6 +358,11 @@ impl Reader {
             if depth > NESTING_LIMIT {
                 let message = format!("ops are nested more than {NESTING_LIMIT} deep");
                 return Err(host.invalid_trace(py, &message, None, None, "see whether an op contains itself"));
+            }
+            if call.builder.op_count() + self.reading.pending.len() > OP_LIMIT {
+                let message = format!("there are more than {OP_LIMIT} ops");
+                let hint = "see whether ops share what is inside them, over and over";
+                return Err(host.invalid_trace(py, &message, None, None, hint));
             }
             call.depth = depth;
             self.ask_for_scopes(&call);
@@ -745,7 +754,7 @@ impl Reader {
         }
         self.hold(call.py);
         let symbol = Bound::from_borrowed_ptr(call.py, object);
-        let index = self.learn_symbol(call.host, &mut call.builder, &symbol)?;
+        let index = self.learn_symbol(call.host, &mut call.builder, &symbol, tags)?;
         if let Some(before) = found {
             // A symbol whose tags changed takes a new place, which keeps the object.
             self.symbols[before as usize].object = None;
@@ -781,8 +790,13 @@ impl Reader {
             ffi::PyErr_Clear();
             return None;
         }
-        // The slot has it, so giving ours up frees nothing.
+        // A slot that holds an object keeps it, so giving ours up frees nothing; one of another kind makes
+        // an object for the asking.
+        let is_kept = ffi::Py_REFCNT(object) > 1;
         ffi::Py_DECREF(object);
+        if !is_kept {
+            return None;
+        }
         let mut tags = Tags::default();
         if ffi::PyList_CheckExact(object) != 0 {
             (0..ffi::PyList_GET_SIZE(object)).for_each(|index| tags.add(ffi::PyList_GET_ITEM(object, index)));
@@ -800,6 +814,7 @@ impl Reader {
         host: &Host,
         builder: &mut ProgramBuilder,
         object: &Bound<'_, PyAny>,
+        tags: Tags,
     ) -> PyResult<usize> {
         let facts = host.symbol_facts.bind(object.py()).call1((object,))?;
         let (name, bits, scalar, keep): (String, u16, Option<String>, bool) = facts.extract()?;
@@ -811,7 +826,8 @@ impl Reader {
             flags,
             is_scalar: scalar.is_some(),
             object: Some(object.clone().unbind()),
-            tags: tags_of(object)?,
+            // What they were before: one that another thread adds meanwhile shows in the next call.
+            tags,
             checked: self.calls,
         };
         let index = self.symbols.len();
