@@ -288,7 +288,6 @@ def typed(what: str, make: Callable[..., Any]) -> Callable[..., Any]:
         The function, with other errors turned into `TraceFileError`.
     """
 
-    @functools.wraps(make)
     def made(*arguments: Any) -> Any:
         try:
             return make(*arguments)

@@ -65,13 +65,7 @@ def restore(word: str, arguments: tuple[Any, ...]) -> Any:
     if make is None:
         message = f"a file of a trace cannot hold {word!r}"
         raise TraceFileError(message, hint="see whether a later version of shapetrace_rs wrote the file")
-    try:
-        return make(*arguments)
-    except TraceFileError:
-        raise
-    except Exception as error:
-        message = f"{word} cannot be made of {arguments!r:.200}: {error}"
-        raise TraceFileError(message) from error
+    return make(*arguments)
 
 
 def _expect(value: Any, kinds: Any, what: str) -> Any:
@@ -186,7 +180,7 @@ _KINDS_OF_SYMBOLS: dict[str, Callable[..., Any]] = {
 def _makers() -> dict[str, Callable[..., Any]]:
     """What makes the object of each word. Nothing that is not here can be made."""
     thunder, torch = _thunder.modules(), sys.modules["torch"]
-    return {
+    makers: dict[str, Callable[..., Any]] = {
         "complex": complex,
         "slice": slice,
         "ellipsis": lambda: Ellipsis,
@@ -212,6 +206,7 @@ def _makers() -> dict[str, Callable[..., Any]]:
         "symbol of": lambda kind, *place: _KINDS_OF_SYMBOLS[kind](*place),
         **_KINDS_OF_SYMBOLS,
     }
+    return {word: typed(word, make) for word, make in makers.items()}
 
 
 def _versions_hint() -> str:
