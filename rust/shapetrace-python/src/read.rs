@@ -217,34 +217,41 @@ impl Reading {
     }
 }
 
-/// Attributes that were read when their memory was asked for, for a few bound symbols.
-struct Ahead([(*mut ffi::PyObject, u64, [*mut ffi::PyObject; FIELDS]); AHEAD_PLACES]);
+/// Attributes that were read when their memory was asked for, for a few bound symbols. Each is at the
+/// place that its position gives it, so that what is found does not depend on addresses.
+struct Ahead([(*mut ffi::PyObject, u64, [*mut ffi::PyObject; FIELDS]); 2 * AHEAD_PLACES]);
 
-/// A power of two, and several times as many as are looked at ahead.
-const AHEAD_PLACES: usize = 32;
+/// A power of two, and more than are looked at ahead.
+const AHEAD_PLACES: usize = 8;
 
 impl Default for Ahead {
     fn default() -> Self {
-        Self([(std::ptr::null_mut(), 0, [std::ptr::null_mut(); FIELDS]); AHEAD_PLACES])
+        Self([(std::ptr::null_mut(), 0, [std::ptr::null_mut(); FIELDS]); 2 * AHEAD_PLACES])
     }
 }
 
 impl Ahead {
+    /// The place of an op by its index in the list that is being read.
     #[inline]
-    fn place(item: *mut ffi::PyObject) -> usize {
-        // Neighbours in memory are some 64 bytes apart.
-        (item as usize >> 5 ^ item as usize >> 10) % AHEAD_PLACES
+    fn of_item(index: usize) -> usize {
+        index % AHEAD_PLACES
+    }
+
+    /// The place of the first op of a scope by the index of the scope among those still to be read.
+    #[inline]
+    fn of_scope(index: usize) -> usize {
+        AHEAD_PLACES + index % AHEAD_PLACES
     }
 
     #[inline]
-    fn put(&mut self, item: *mut ffi::PyObject, epoch: u64, parts: [*mut ffi::PyObject; FIELDS]) {
-        self.0[Self::place(item)] = (item, epoch, parts);
+    fn put(&mut self, place: usize, item: *mut ffi::PyObject, epoch: u64, parts: [*mut ffi::PyObject; FIELDS]) {
+        self.0[place] = (item, epoch, parts);
     }
 
     /// The attributes, if no Python code ran since they were read.
     #[inline]
-    fn get(&self, item: *mut ffi::PyObject, epoch: u64) -> Option<&[*mut ffi::PyObject; FIELDS]> {
-        let (of, then, parts) = &self.0[Self::place(item)];
+    fn get(&self, place: usize, item: *mut ffi::PyObject, epoch: u64) -> Option<&[*mut ffi::PyObject; FIELDS]> {
+        let (of, then, parts) = &self.0[place];
         (*of == item && *then == epoch).then_some(parts)
     }
 }
@@ -300,6 +307,8 @@ struct Call<'a, 'py> {
     returned: Vec<Value>,
     /// How deep the scope is that is being read.
     depth: u32,
+    /// Which of the scopes still to be read it was.
+    scope_index: usize,
 }
 
 impl Reader {
@@ -350,7 +359,7 @@ impl Reader {
             }
         }
         let builder = ProgramBuilder::recycle(std::mem::take(&mut self.program));
-        let mut call = Call { py, host, options, builder, fields, returned: Vec::new(), depth: 0 };
+        let mut call = Call { py, host, options, builder, fields, returned: Vec::new(), depth: 0, scope_index: 0 };
         call.builder.open_top_scope().map_err(invalid)?;
         // SAFETY: the caller has the list.
         unsafe { self.read_scope(&mut call, bound_symbols.as_ptr(), true)? };
@@ -365,6 +374,7 @@ impl Reader {
                 return Err(host.invalid_trace(py, &message, None, None, hint));
             }
             call.depth = depth;
+            call.scope_index = self.reading.pending.len();
             self.ask_for_scopes(&call);
             call.builder.open_scope(owner).map_err(invalid)?;
             // SAFETY: the list is alive: no Python code ran since it was noted, or it is held.
@@ -421,19 +431,19 @@ impl Reader {
             while index < ffi::PyList_GET_SIZE(list).unsigned_abs() {
                 let at = |index: usize| ffi::PyList_GET_ITEM(list, index as ffi::Py_ssize_t);
                 self.ask_ahead(call, index, ffi::PyList_GET_SIZE(list).unsigned_abs(), top, at);
-                self.read_item(call, at(index), top)?;
+                self.read_item(call, at(index), index, top)?;
                 index += 1;
             }
         } else if ffi::PyTuple_CheckExact(list) != 0 {
             for index in 0..ffi::PyTuple_GET_SIZE(list) {
-                self.read_item(call, ffi::PyTuple_GET_ITEM(list, index), top)?;
+                self.read_item(call, ffi::PyTuple_GET_ITEM(list, index), index.unsigned_abs(), top)?;
             }
         } else {
             // Each step of the iterator is Python code, and gives an object that nobody else may have.
             self.reading.hold(py);
             for item in Bound::from_borrowed_ptr(py, list).try_iter()? {
                 let item = item?;
-                let read = self.read_item(call, item.as_ptr(), top);
+                let read = self.read_item(call, item.as_ptr(), 0, top);
                 self.reading.hold(py);
                 read?;
             }
@@ -465,16 +475,16 @@ impl Reader {
         if left <= 1 {
             return;
         }
-        self.ask_for_op(call, at(index + 1), Step::Made, top);
+        self.ask_for_op(call, at(index + 1), Ahead::of_item(index + 1), Step::Made, top);
         if left <= 3 {
             return;
         }
-        self.ask_for_op(call, at(index + 3), Step::Parts, top);
+        self.ask_for_op(call, at(index + 3), Ahead::of_item(index + 3), Step::Parts, top);
         if left > 5 {
-            self.ask_for_op(call, at(index + 5), Step::Values, top);
+            self.ask_for_op(call, at(index + 5), Ahead::of_item(index + 5), Step::Values, top);
         }
         if left > 8 {
-            self.ask_for_op(call, at(index + 8), Step::Object, top);
+            self.ask_for_op(call, at(index + 8), Ahead::of_item(index + 8), Step::Object, top);
         }
     }
 
@@ -506,7 +516,7 @@ impl Reader {
         // SAFETY: the list is alive; that it is a list and has an item is asked first.
         unsafe {
             if ffi::PyList_CheckExact(list) != 0 && ffi::PyList_GET_SIZE(list) > 0 {
-                self.ask_for_op(call, ffi::PyList_GET_ITEM(list, 0), step, false);
+                self.ask_for_op(call, ffi::PyList_GET_ITEM(list, 0), Ahead::of_scope(index), step, false);
             }
         }
     }
@@ -517,7 +527,14 @@ impl Reader {
     /// `item` is alive.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "each step is a few instructions, and known where it is called")]
-    unsafe fn ask_for_op(&mut self, call: &Call<'_, '_>, item: *mut ffi::PyObject, step: Step, top: bool) {
+    unsafe fn ask_for_op(
+        &mut self,
+        call: &Call<'_, '_>,
+        item: *mut ffi::PyObject,
+        place: usize,
+        step: Step,
+        top: bool,
+    ) {
         if step == Step::Object {
             prefetch(item.cast::<u8>().wrapping_sub(32));
             prefetch(item.cast());
@@ -542,9 +559,9 @@ impl Reader {
                 prefetch(args.cast());
                 prefetch(kwargs.cast());
             }
-            self.ahead.put(item, self.reading.epoch, parts);
+            self.ahead.put(place, item, self.reading.epoch, parts);
         } else if is_whole {
-            if let Some(&[_, _, _, output, _, _]) = self.ahead.get(item, self.reading.epoch) {
+            if let Some(&[_, _, _, output, _, _]) = self.ahead.get(place, item, self.reading.epoch) {
                 if self.types.has_layout(output) {
                     Layout::<1>::prefetch_values(output);
                 }
@@ -563,12 +580,20 @@ impl Reader {
 
     /// # Safety
     /// `item` is alive until Python code runs.
-    unsafe fn read_item(&mut self, call: &mut Call<'_, '_>, item: *mut ffi::PyObject, top: bool) -> PyResult<()> {
+    unsafe fn read_item(
+        &mut self,
+        call: &mut Call<'_, '_>,
+        item: *mut ffi::PyObject,
+        index: usize,
+        top: bool,
+    ) -> PyResult<()> {
         let py = call.py;
         self.reading.bound_symbols.push(item);
         let mut direct = None;
         if ffi::Py_TYPE(item).cast() == call.host.bound_symbol.as_ptr() {
-            direct = self.ahead.get(item, self.reading.epoch).copied();
+            // The first op of a scope was looked at from the scope before.
+            let place = if index == 0 { Ahead::of_scope(call.scope_index) } else { Ahead::of_item(index) };
+            direct = self.ahead.get(place, item, self.reading.epoch).copied();
             if direct.is_none() {
                 direct = self.layout.as_ref().and_then(|layout| layout.read(item, &call.fields));
             }
