@@ -221,7 +221,8 @@ def short_lists(bound_symbols: Any, rounds: int) -> dict[str, float]:
     times: dict[str, float] = {}
     for count in (3, 1, 0):
         ops = alone[-count:] if count else []
-        output = tuple(op.output for op in ops)
+        # As a symbol has it: one value, or several.
+        output = ops[0].output if count == 1 else tuple(op.output for op in ops)
         samples = []
         gc.disable()
         try:
