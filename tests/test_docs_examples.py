@@ -31,7 +31,7 @@ import torch
 import shapetrace_rs
 import test_opening
 import test_public_api
-from shapetrace_rs import _core
+from shapetrace_rs import _core, report
 from shapetrace_rs._opening import open_composites
 
 ROOT = Path(__file__).parent.parent
@@ -112,6 +112,8 @@ def what_a_reader_has() -> dict[str, Any]:
 def test_examples_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Protects readers who copy an example, and pages that show what one prints."""
     monkeypatch.chdir(tmp_path)
+    # A reader's process has counted nothing yet, whatever other tests have done in this one.
+    monkeypatch.setattr(report, "_totals", report._Totals())
     scope = what_a_reader_has()
     printed = ""
     with warnings.catch_warnings():
