@@ -47,6 +47,9 @@ class CallStatistics:
     def renamed(self) -> int:
         """Numbers that another name or a literal stands for."""
     @property
+    def remembered(self) -> bool:
+        """Whether the list was that of the call before, with nothing changed in it, and was not read again."""
+    @property
     def only_hands_back(self) -> list[Any]:
         """Removed ops of foreign symbols that only hand back an argument: perhaps in-place ops without a tag."""
     @property
@@ -79,10 +82,12 @@ class Optimizer:
         floor_division: bool,
         effects: Callable[[Any], bool | None] | None = None,
         direct: bool = True,
+        remember_from: int = 16,
     ) -> Optimizer:
         """Make an optimizer; `host` is what `shapetrace_rs._thunder.host()` returns.
 
         `direct=False` reads attributes through `getattr` only, as on interpreters whose layout is not known.
+        A list of at least `remember_from` ops is not read again in the next call if nothing in it is different.
         """
     @property
     def direct(self) -> bool:

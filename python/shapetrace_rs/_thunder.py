@@ -237,29 +237,24 @@ def rebuild(bound_symbol: Any, changes: dict[str, Any]) -> Any:
     Returns:
         A new bound symbol with fresh caches.
     """
-    fields = {
-        "sym": bound_symbol.sym,
-        "args": bound_symbol.args,
-        "kwargs": bound_symbol.kwargs,
-        "output": bound_symbol.output,
-        "subsymbols": bound_symbol.subsymbols,
-        "header": bound_symbol.header,
-        "source_filename": bound_symbol.source_filename,
-        "source_positions": bound_symbol.source_positions,
-        "tags": bound_symbol.tags.copy(),
-        "_call_ctx": bound_symbol._call_ctx,
-        "_import_ctx": bound_symbol._import_ctx,
-        "_object_ctx": bound_symbol._object_ctx,
-        "_executor": bound_symbol._executor,
-    }
-    if "sym" in changes:
-        # Another symbol is printed and run in its own way, and its imports are its own.
-        fields["kwargs"] = {}
-        fields["_call_ctx"] = None
-        fields["_import_ctx"] = {}
-        fields["_object_ctx"] = {}
-    fields.update(changes)
-    return type(bound_symbol)(**fields)
+    take = changes.get
+    # Another symbol is printed and run in its own way, and its imports are its own.
+    same = "sym" not in changes
+    return type(bound_symbol)(
+        sym=bound_symbol.sym if same else changes["sym"],
+        args=take("args", bound_symbol.args),
+        kwargs=take("kwargs", bound_symbol.kwargs if same else {}),
+        output=take("output", bound_symbol.output),
+        subsymbols=take("subsymbols", bound_symbol.subsymbols),
+        header=bound_symbol.header,
+        source_filename=take("source_filename", bound_symbol.source_filename),
+        source_positions=take("source_positions", bound_symbol.source_positions),
+        tags=changes["tags"] if "tags" in changes else bound_symbol.tags.copy(),
+        _call_ctx=bound_symbol._call_ctx if same else None,
+        _import_ctx=bound_symbol._import_ctx if same else {},
+        _object_ctx=bound_symbol._object_ctx if same else {},
+        _executor=bound_symbol._executor,
+    )
 
 
 def _reshape(proxy: Any, shape: Any) -> Any:

@@ -131,7 +131,7 @@ impl<'a, 'py> Applier<'a, 'py> {
             }
             changes.set_item("sym", symbol)?;
             changes.set_item("args", PyTuple::new(py, operands)?)?;
-        } else {
+        } else if self.edits.has_replacements() {
             let mut rename = |applier: &mut Self, leaf: &Bound<'py, PyAny>, is_proxy: bool| {
                 if is_proxy {
                     applier.replacement(leaf)
@@ -146,6 +146,23 @@ impl<'a, 'py> Applier<'a, 'py> {
                 }
             }
         }
+        let mut slots = self.program.result_range(op);
+        if self.edits.has_replacements() || slots.any(|slot| self.edits.is_dropped(slot)) {
+            if let Some(after) = self.output(op, &original.getattr(&names.output)?)? {
+                changes.set_item(&names.output, after)?;
+            }
+        }
+        if let Some(scope) = self.program.op_scope(op) {
+            let differs = |op: Op| !self.edits.is_kept(op) || self.edits.is_changed(op);
+            if self.program.scope_ops(scope).any(differs) {
+                changes.set_item(&names.subsymbols, self.list(scope)?)?;
+            }
+        }
+        Ok(self.host.rebuild.bind(py).call1((original, changes))?.unbind())
+    }
+
+    /// The output of an op as it is written from now on, if it is another.
+    fn output(&mut self, op: Op, before: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
         let mut slot = self.program.result_range(op).start;
         let counts_literals = self.program.symbol_flags(op).contains(SymbolFlags::SHAPE_QUERY);
         let mut write = |applier: &mut Self, leaf: &Bound<'py, PyAny>, is_proxy: bool| {
@@ -159,17 +176,7 @@ impl<'a, 'py> Applier<'a, 'py> {
                 applier.replacement(leaf)
             }
         };
-        let before = original.getattr(&names.output)?;
-        if let Some(after) = self.map(&before, &mut write, 0)? {
-            changes.set_item(&names.output, after)?;
-        }
-        if let Some(scope) = self.program.op_scope(op) {
-            let differs = |op: Op| !self.edits.is_kept(op) || self.edits.is_changed(op);
-            if self.program.scope_ops(scope).any(differs) {
-                changes.set_item(&names.subsymbols, self.list(scope)?)?;
-            }
-        }
-        Ok(self.host.rebuild.bind(py).call1((original, changes))?.unbind())
+        self.map(before, &mut write, 0)
     }
 
     /// What stands in a result slot that is no longer written: a number as its value, as thunder

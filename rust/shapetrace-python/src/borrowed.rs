@@ -58,6 +58,15 @@ impl Borrowed {
         self.held = self.objects.len();
     }
 
+    /// Gives up the objects that are our own; the addresses stay, and may lead nowhere from now on.
+    pub(crate) fn let_go(&mut self) {
+        if self.held > 0 {
+            let addresses = self.objects.clone();
+            self.clear();
+            self.objects = addresses;
+        }
+    }
+
     /// Forgets all objects, and gives up those that are our own.
     pub(crate) fn clear(&mut self) {
         let held = std::mem::take(&mut self.held);

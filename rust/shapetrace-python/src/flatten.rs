@@ -10,7 +10,7 @@ use pyo3::types::{PyDict, PyInt, PyList, PySlice, PyString, PyTuple, PyType};
 use pyo3::PyTypeInfo;
 
 use crate::host::Host;
-use crate::layout::Layout;
+use crate::layout::{prefetch, Layout};
 use crate::names::names;
 use crate::table::Table;
 
@@ -43,6 +43,8 @@ pub(crate) struct ProxyClass {
     pub(crate) usual_name: bool,
     /// Where instances keep `_name`, if that is known: an index into [`Types`].
     name_layout: Option<u16>,
+    /// Where they keep what they are made of, likewise.
+    content_layout: Option<u16>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,6 +70,8 @@ pub(crate) struct Types {
     int_is_literal: bool,
     dataclasses: Vec<Vec<Py<PyString>>>,
     name_layouts: Vec<Layout<1>>,
+    content_layouts: Vec<Layout<1>>,
+    number_layouts: Vec<Layout<2>>,
     /// Whether attributes are read directly: see `layout`.
     pub(crate) direct: bool,
 }
@@ -133,6 +137,34 @@ impl Types {
         }
     }
 
+    /// The shape of a tensor proxy, or the collection of a collection proxy, borrowed, if it can be had
+    /// without running Python code.
+    #[inline]
+    pub(crate) fn content_directly(
+        &self,
+        py: Python<'_>,
+        proxy: *mut ffi::PyObject,
+        class: ProxyClass,
+    ) -> Option<*mut ffi::PyObject> {
+        let name = content_name(py, class.kind)?;
+        let layout = self.content_layouts.get(usize::from(class.content_layout?))?;
+        // SAFETY: as for `name_directly`.
+        unsafe { layout.is_current().then(|| layout.read(proxy, &[name]))?.map(|[content]| content) }
+    }
+
+    /// Value and type of a number proxy, borrowed, if they can be had without running Python code.
+    #[inline]
+    pub(crate) fn number_directly(
+        &self,
+        py: Python<'_>,
+        proxy: *mut ffi::PyObject,
+        class: ProxyClass,
+    ) -> Option<[*mut ffi::PyObject; 2]> {
+        let layout = self.number_layouts.get(usize::from(class.content_layout?))?;
+        // SAFETY: as for `name_directly`.
+        unsafe { layout.is_current().then(|| layout.read(proxy, &number_names(py)))? }
+    }
+
     /// Whether an object is a proxy whose attributes are where they are expected.
     ///
     /// # Safety
@@ -159,7 +191,8 @@ impl Types {
             };
             let usual_name = class.getattr(&names(py).name)?.is(&host.proxy_name);
             let name_layout = if usual_name && self.direct { self.find_name_layout(&class) } else { None };
-            Shape::Proxy(ProxyClass { kind, usual_name, name_layout })
+            let content_layout = if self.direct { self.find_content_layout(&class, kind) } else { None };
+            Shape::Proxy(ProxyClass { kind, usual_name, name_layout, content_layout })
         } else if object.is_exact_instance_of::<PyTuple>() {
             Shape::Tuple
         } else if object.is_exact_instance_of::<PyList>() {
@@ -213,6 +246,36 @@ impl Types {
         self.name_layouts.push(layout);
         Some(index)
     }
+
+    fn find_content_layout(&mut self, class: &Bound<'_, PyType>, kind: ProxyKind) -> Option<u16> {
+        let (py, type_object) = (class.py(), class.as_type_ptr());
+        // SAFETY: as for `find_name_layout`.
+        unsafe {
+            if kind == ProxyKind::Number {
+                let index = u16::try_from(self.number_layouts.len()).ok()?;
+                self.number_layouts.push(Layout::find(type_object, number_names(py))?);
+                Some(index)
+            } else {
+                let index = u16::try_from(self.content_layouts.len()).ok()?;
+                self.content_layouts.push(Layout::find(type_object, [content_name(py, kind)?])?);
+                Some(index)
+            }
+        }
+    }
+}
+
+/// The attribute in which a proxy keeps what it is made of.
+fn content_name(py: Python<'_>, kind: ProxyKind) -> Option<*mut ffi::PyObject> {
+    match kind {
+        ProxyKind::Tensor => Some(names(py).own_shape.as_ptr()),
+        ProxyKind::Collection => Some(names(py).coll.as_ptr()),
+        ProxyKind::Number | ProxyKind::Other => None,
+    }
+}
+
+/// The attributes of a number that are read.
+fn number_names(py: Python<'_>) -> [*mut ffi::PyObject; 2] {
+    [names(py).value.as_ptr(), names(py).python_type.as_ptr()]
 }
 
 /// Whether nobody will make a container of a class: the interpreter's own, thunder's, torch's.
@@ -267,24 +330,6 @@ pub(crate) trait Leaves {
     fn hold(&mut self, py: Python<'_>);
 }
 
-/// Any function of a leaf, for walks that need not be quick. All that is borrowed must be held
-/// before the walk begins, and what the function borrows before it returns.
-pub(crate) struct Slowly<F>(pub(crate) F);
-
-impl<F: FnMut(&Bound<'_, PyAny>, Option<ProxyClass>) -> PyResult<()>> Leaves for Slowly<F> {
-    fn take(&mut self, _: &Types, _: *mut ffi::PyObject, class: Option<ProxyClass>) -> bool {
-        // A literal is nothing to most; it still counts as a leaf.
-        let _ = class;
-        false
-    }
-
-    fn ask(&mut self, _: &Host, leaf: &Bound<'_, PyAny>, class: Option<ProxyClass>) -> PyResult<()> {
-        (self.0)(leaf, class)
-    }
-
-    fn hold(&mut self, _: Python<'_>) {}
-}
-
 /// Memory of a walk, reused.
 ///
 /// Objects on the stack are borrowed from the containers that hold them. As long as no Python code
@@ -298,11 +343,20 @@ pub(crate) struct Walk {
     /// Attributes of the op that is being read; borrowed from it, like the stack.
     roots: [*mut ffi::PyObject; 6],
     roots_held: bool,
+    /// What the walks went through, for who wants to know.
+    pub(crate) trail: Trail,
 }
 
 impl Default for Walk {
     fn default() -> Self {
-        Self { stack: Vec::new(), held_below: 0, held: Vec::new(), roots: [std::ptr::null_mut(); 6], roots_held: true }
+        Self {
+            stack: Vec::new(),
+            held_below: 0,
+            held: Vec::new(),
+            roots: [std::ptr::null_mut(); 6],
+            roots_held: true,
+            trail: Trail::default(),
+        }
     }
 }
 
@@ -328,10 +382,14 @@ impl Walk {
         if ffi::PyTuple_CheckExact(root) != 0 {
             // The arguments of nearly every op: leaves, in a tuple.
             let len = ffi::PyTuple_GET_SIZE(root);
-            self.children(types, leaves, len, |index| ffi::PyTuple_GET_ITEM(root, index));
-        } else if quick(types, leaves, root) {
-            return Ok(());
+            let child = |index| ffi::PyTuple_GET_ITEM(root, index);
+            self.trail.note_container(root, Kind::Tuple, len, child);
+            self.children(types, leaves, len, child);
         } else {
+            self.trail.note_root(root);
+            if quick(types, leaves, root) {
+                return Ok(());
+            }
             self.stack.push(root);
         }
         if self.stack.len() == bottom {
@@ -385,17 +443,31 @@ impl Walk {
                 }
                 Shape::Tuple => {
                     let len = ffi::PyTuple_GET_SIZE(object);
-                    steps += self.children(types, leaves, len, |index| ffi::PyTuple_GET_ITEM(object, index));
+                    let child = |index| ffi::PyTuple_GET_ITEM(object, index);
+                    self.trail.note_container(object, Kind::Tuple, len, child);
+                    steps += self.children(types, leaves, len, child);
                 }
                 Shape::List => {
                     let len = ffi::PyList_GET_SIZE(object);
-                    steps += self.children(types, leaves, len, |index| ffi::PyList_GET_ITEM(object, index));
+                    let child = |index| ffi::PyList_GET_ITEM(object, index);
+                    self.trail.note_container(object, Kind::List, len, child);
+                    steps += self.children(types, leaves, len, child);
+                }
+                Shape::Slice => {
+                    let parts = slice_parts(object);
+                    let child = |index: isize| parts[index.unsigned_abs()];
+                    self.trail.note_container(object, Kind::Slice, 3, child);
+                    steps += self.children(types, leaves, 3, child);
                 }
                 Shape::Dict if !ordered => {
+                    let first = self.stack.len();
                     let (mut position, mut value) = (0, std::ptr::null_mut());
                     while ffi::PyDict_Next(object, &raw mut position, std::ptr::null_mut(), &raw mut value) != 0 {
                         self.stack.push(value);
                     }
+                    let values = &self.stack[first..];
+                    let value = |index: isize| values[index.unsigned_abs()];
+                    self.trail.note_container(object, Kind::Dict, values.len() as isize, value);
                 }
                 shape => {
                     self.hold(py, object, leaves);
@@ -490,6 +562,182 @@ impl Walk {
         }
     }
 }
+
+/// How the parts of a container are found.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Tuple,
+    List,
+    /// The values of a dictionary, in its own order.
+    Dict,
+    Slice,
+    /// What a proxy is made of: see [`Types::content_directly`].
+    Content,
+}
+
+/// Start, stop and step.
+///
+/// # Safety
+/// The object is a slice, alive.
+unsafe fn slice_parts(object: *mut ffi::PyObject) -> [*mut ffi::PyObject; 3] {
+    let slice = object.cast::<ffi::PySliceObject>();
+    [(*slice).start, (*slice).stop, (*slice).step]
+}
+
+/// A container that was walked.
+#[derive(Clone, Copy)]
+struct Container {
+    object: *mut ffi::PyObject,
+    class: *mut ffi::PyTypeObject,
+    kind: Kind,
+    len: u32,
+}
+
+/// Something that was met, and what it was an instance of.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Part {
+    object: *mut ffi::PyObject,
+    class: *mut ffi::PyTypeObject,
+}
+
+impl Part {
+    /// # Safety
+    /// The object is alive.
+    #[inline]
+    unsafe fn of(object: *mut ffi::PyObject) -> Self {
+        Self { object, class: ffi::Py_TYPE(object) }
+    }
+}
+
+/// What walks went through: addresses only, to tell later whether the same walks would meet the same
+/// leaves again.
+#[derive(Default)]
+pub(crate) struct Trail {
+    is_on: bool,
+    /// The containers, each behind the one that it was found in.
+    containers: Vec<Container>,
+    /// Their parts, one container's behind the other's.
+    parts: Vec<Part>,
+    /// Where walks began, if not with a tuple.
+    roots: Vec<Part>,
+}
+
+/// Longer trails are not kept: they would take more memory than they are worth.
+const TRAIL_LIMIT: usize = 1 << 19;
+
+impl Trail {
+    /// Forgets what there is, and notes from now on what is walked, or nothing.
+    pub(crate) fn start(&mut self, is_on: bool) {
+        self.is_on = is_on;
+        self.containers.clear();
+        self.parts.clear();
+        self.roots.clear();
+    }
+
+    /// Whether all since the start was noted.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.is_on
+    }
+
+    /// # Safety
+    /// The container is alive and has these parts.
+    #[inline]
+    unsafe fn note_container(
+        &mut self,
+        object: *mut ffi::PyObject,
+        kind: Kind,
+        len: isize,
+        child: impl Fn(isize) -> *mut ffi::PyObject,
+    ) {
+        if !self.is_on {
+            return;
+        }
+        if self.parts.len() + len.unsigned_abs() > TRAIL_LIMIT {
+            *self = Self::default();
+            return;
+        }
+        self.containers.push(Container { object, class: ffi::Py_TYPE(object), kind, len: len.unsigned_abs() as u32 });
+        self.parts.extend((0..len).map(|index| Part::of(child(index))));
+    }
+
+    /// Notes what a proxy is made of, before that is walked.
+    ///
+    /// # Safety
+    /// Both are alive, and the proxy was met before.
+    pub(crate) unsafe fn note_content(&mut self, proxy: *mut ffi::PyObject, content: *mut ffi::PyObject) {
+        self.note_container(proxy, Kind::Content, 1, |_| content);
+    }
+
+    /// # Safety
+    /// The object is alive.
+    #[inline]
+    unsafe fn note_root(&mut self, root: *mut ffi::PyObject) {
+        if self.is_on {
+            self.roots.push(Part::of(root));
+        }
+    }
+
+    /// Whether every container has the parts that it had, and all are of the classes that they were of.
+    /// Runs no Python code.
+    ///
+    /// # Safety
+    /// The interpreter is attached, and the objects at which the walks began are the same ones, alive.
+    pub(crate) unsafe fn is_unchanged(&self, py: Python<'_>, types: &Types) -> bool {
+        // What is looked at is alive: a root, or a part of a container that has the parts that it had.
+        let mut parts = self.parts.as_slice();
+        for (index, &Container { object, class, kind, len }) in self.containers.iter().enumerate() {
+            if let Some(later) = self.containers.get(index + 12) {
+                prefetch(later.object.cast());
+            }
+            if ffi::Py_TYPE(object) != class {
+                return false;
+            }
+            let len = len as usize;
+            let (own, rest) = parts.split_at(len);
+            parts = rest;
+            for later in parts.iter().skip(24).take(len) {
+                prefetch(later.object.cast());
+            }
+            let same = |index: usize, child: *mut ffi::PyObject| child == own[index].object;
+            let unchanged = match kind {
+                Kind::Tuple => {
+                    ffi::PyTuple_GET_SIZE(object).unsigned_abs() == len
+                        && (0..len).all(|index| same(index, ffi::PyTuple_GET_ITEM(object, index as isize)))
+                }
+                Kind::List => {
+                    ffi::PyList_GET_SIZE(object).unsigned_abs() == len
+                        && (0..len).all(|index| same(index, ffi::PyList_GET_ITEM(object, index as isize)))
+                }
+                Kind::Dict => {
+                    let (mut position, mut value) = (0, std::ptr::null_mut());
+                    let mut index = 0;
+                    while index < len
+                        && ffi::PyDict_Next(object, &raw mut position, std::ptr::null_mut(), &raw mut value) != 0
+                        && same(index, value)
+                    {
+                        index += 1;
+                    }
+                    index == len && ffi::PyDict_Size(object).unsigned_abs() == len
+                }
+                Kind::Slice => slice_parts(object).into_iter().enumerate().all(|(index, part)| same(index, part)),
+                Kind::Content => match types.known(class) {
+                    Some(Shape::Proxy(class)) => {
+                        types.content_directly(py, object, class).is_some_and(|content| same(0, content))
+                    }
+                    _ => false,
+                },
+            };
+            if !unchanged || !own.iter().all(|part| ffi::Py_TYPE(part.object) == part.class) {
+                return false;
+            }
+        }
+        self.roots.iter().all(|part| ffi::Py_TYPE(part.object) == part.class)
+    }
+}
+
+// SAFETY: addresses are followed with the interpreter attached only, and where `is_unchanged` has
+// found them in live objects.
+unsafe impl Send for Trail {}
 
 /// Takes a leaf that needs no more than a look; `false` for all else, which then is as it was.
 ///

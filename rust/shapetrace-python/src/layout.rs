@@ -291,6 +291,20 @@ impl<const N: usize> Layout<N> {
         Some(found)
     }
 
+    /// Where the attributes of an instance are, to ask for that memory later.
+    ///
+    /// # Safety
+    /// `object` is alive and an instance of exactly the class.
+    #[inline]
+    pub(crate) unsafe fn values_of(object: *mut ffi::PyObject) -> *const u8 {
+        let (values, dict) = place::of(object);
+        if values.is_null() {
+            dict.cast_const().cast()
+        } else {
+            values.cast()
+        }
+    }
+
     /// Asks the processor for the lines that [`Layout::read`] will look at first.
     ///
     /// # Safety

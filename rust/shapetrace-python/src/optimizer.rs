@@ -45,6 +45,9 @@ pub(crate) struct CallStatistics {
     /// Numbers that another name or a literal stands for.
     #[pyo3(get)]
     renamed: usize,
+    /// Whether the list was that of the call before, with nothing changed in it, and not read again.
+    #[pyo3(get)]
+    remembered: bool,
     /// Removed ops of foreign symbols that only hand back an argument.
     only_hands_back: Vec<Py<PyAny>>,
     /// Ops of foreign symbols that define no value and are not tagged: kept all the same.
@@ -122,6 +125,8 @@ pub(crate) struct Optimizer {
     effects: Option<Py<PyAny>>,
     /// Whether attributes are read where this interpreter keeps them.
     direct: bool,
+    /// Lists of fewer ops are read as quickly as they are known again.
+    remember_from: usize,
     /// Free workspaces. A call that runs while another does (another thread, or a predicate of
     /// the user that compiles something) finds none and makes its own.
     // In boxes: a workspace is large, and each call takes one out and puts it back.
@@ -132,8 +137,8 @@ pub(crate) struct Optimizer {
 #[pymethods]
 impl Optimizer {
     #[new]
-    #[pyo3(signature = (host, *, level, keep_random, keep_shape_numbers, floor_division, effects=None, direct=true))]
-    #[allow(clippy::fn_params_excessive_bools)] // keyword arguments, from Python
+    #[pyo3(signature = (host, *, level, keep_random, keep_shape_numbers, floor_division, effects=None, direct=true, remember_from=16))]
+    #[allow(clippy::fn_params_excessive_bools, clippy::too_many_arguments)] // keyword arguments, from Python
     fn new(
         host: &Bound<'_, PyAny>,
         level: &str,
@@ -142,6 +147,7 @@ impl Optimizer {
         floor_division: bool,
         effects: Option<Py<PyAny>>,
         direct: bool,
+        remember_from: usize,
     ) -> PyResult<Self> {
         let Some(level) = Level::from_name(level) else {
             let message = format!("level is 'full' or 'compat', not {level:?}");
@@ -153,6 +159,7 @@ impl Optimizer {
             options: Options { keep_random, keep_shape_numbers, floor_division },
             effects,
             direct: direct && direct_reads_work(host.py()),
+            remember_from,
             workspaces: Mutex::new(Vec::new()),
         })
     }
@@ -245,7 +252,8 @@ impl Optimizer {
         let describer = Describer::from_python(describer)?;
         self.guard(py, |workspace| {
             let reader = &mut workspace.reader;
-            let options = ReadOptions { full: true, output: None, needed: None, effects: None, inputs };
+            let options =
+                ReadOptions { full: true, output: None, needed: None, effects: None, inputs, remember_from: None };
             let program = reader.read(&self.host, bound_symbols, &options)?;
             let contents = encode(py, &self.host, &describer, reader, program, &Around { about, trace, names });
             // The reader's symbols went with the program.
@@ -303,7 +311,8 @@ impl Optimizer {
         inputs: Option<&Bound<'py, PyAny>>,
         optimized: bool,
     ) -> PyResult<Vec<Finding<'py>>> {
-        let options = ReadOptions { full: true, output: None, needed: None, effects: None, inputs };
+        let options =
+            ReadOptions { full: true, output: None, needed: None, effects: None, inputs, remember_from: None };
         let program = reader.read(&self.host, bound_symbols, &options)?;
         let form = if optimized { Form::Optimized } else { Form::Traced };
         reader.reading.hold(py);
@@ -336,8 +345,12 @@ impl Optimizer {
         let Workspace { reader, context } = workspace;
         let effects = self.effects.as_ref().map(|effects| effects.bind(py));
         let full = self.level == Level::Full;
-        let options = ReadOptions { full, output, needed, effects, inputs: None };
-        let program = reader.read(&self.host, bound_symbols, &options)?;
+        let options =
+            ReadOptions { full, output, needed, effects, inputs: None, remember_from: Some(self.remember_from) };
+        // What was found in the same list the last time holds: the program, and the edits too.
+        let is_remembered = reader.recall(&self.host, bound_symbols, &options);
+        let program =
+            if is_remembered { reader.take_program() } else { reader.read(&self.host, bound_symbols, &options)? };
         if !reader.reading.has_return && output.is_none() && needed.is_none() && program.op_count() > 0 {
             let message = "the trace has no return, so nothing says which values are needed";
             let hint = "end the trace with prims.python_return, pass needed_proxies, or use dce_bsyms with an output";
@@ -347,9 +360,11 @@ impl Optimizer {
             });
         }
         let read = Instant::now();
-        let mut failure = None;
+        let (mut failure, mut were_compared) = (None, false);
+        let passes_hold = is_remembered && !reader.ops_were_compared;
         let Reader { types, reading, .. } = reader;
         let mut equal = |a: Op, b: Op| {
+            were_compared = true;
             reading.hold(py);
             let (a, b) = (reading.bound_symbols.get(py, a.index()), reading.bound_symbols.get(py, b.index()));
             equal_bound_symbols(types, &self.host, &a, &b).unwrap_or_else(|error| {
@@ -357,7 +372,10 @@ impl Optimizer {
                 false
             })
         };
-        context.run_with(&program, self.level, &self.options, &mut equal);
+        if !passes_hold {
+            context.run_with(&program, self.level, &self.options, &mut equal);
+            reader.ops_were_compared = were_compared;
+        }
         let edits = context.edits();
         if let Some(error) = failure {
             return Err(error);
@@ -400,6 +418,7 @@ impl Optimizer {
             removed,
             changed,
             renamed,
+            remembered: is_remembered,
             only_hands_back,
             kept_for_effect,
             read_ns: nanoseconds(started, read),

@@ -10,9 +10,10 @@
 //! made per op, and none is written to: references are counted only where Python code runs while
 //! a trace is read (`borrowed`).
 //!
-//! Nothing that was read of a bound symbol is kept for the next call. It would have to be held,
-//! and then a trace would live on after its compile; or known by its address, and a new one may be
-//! at the address of an old one, with all of its parts.
+//! A list that is the one of the call before, with nothing changed in it, is not read again: see
+//! [`memo`].
+
+mod memo;
 
 use pyo3::exceptions::{PyAttributeError, PyTypeError};
 use pyo3::ffi;
@@ -27,11 +28,12 @@ use shapetrace_core::ir::{
 };
 
 use crate::borrowed::Borrowed;
-use crate::flatten::{Leaves, ProxyClass, ProxyKind, Slowly, Types, Walk};
+use crate::flatten::{Leaves, ProxyClass, ProxyKind, Shape, Types, Walk};
 use crate::host::Host;
 use crate::layout::{self, prefetch, Layout};
 use crate::names::names;
 use crate::table::Table;
+use memo::Memo;
 
 /// So many symbols are remembered before all are forgotten.
 const SYMBOL_LIMIT: usize = 4096;
@@ -82,8 +84,11 @@ pub(crate) struct Reading {
     pub(crate) proxies: Borrowed,
     /// The name of each value: a string.
     names: Borrowed,
-    /// Proxies that are not the first of their value.
+    /// Proxies that are not the first of their value, and their names.
     others: Borrowed,
+    other_names: Borrowed,
+    /// Literals that arithmetic reads, and what it takes them for.
+    literals: Vec<(*mut ffi::PyObject, Option<Number>)>,
     /// Scopes still to be read.
     pending: Vec<Pending>,
     /// So many of the pending scopes, from the bottom, have their list in `lists`.
@@ -105,7 +110,7 @@ pub(crate) struct Reading {
     opaque_literals: u32,
 }
 
-// SAFETY: as for `Borrowed`; between calls there are no addresses in it.
+// SAFETY: as for `Borrowed`; addresses that are there between calls are those of a memo.
 unsafe impl Send for Reading {}
 
 /// A scope still to be read.
@@ -144,6 +149,8 @@ impl Reading {
         self.proxies.clear();
         self.names.clear();
         self.others.clear();
+        self.other_names.clear();
+        self.literals.clear();
         self.pending.clear();
         self.pending_held = 0;
         self.open_list = std::ptr::null_mut();
@@ -155,6 +162,17 @@ impl Reading {
         self.epoch += 1;
     }
 
+    /// Gives up what is our own but the names. Addresses stay, and may lead nowhere from now on.
+    fn let_go(&mut self) {
+        self.bound_symbols.let_go();
+        self.proxies.let_go();
+        self.others.let_go();
+        self.lists.clear();
+        self.pending.clear();
+        self.pending_held = 0;
+        self.open_list = std::ptr::null_mut();
+    }
+
     /// Makes our own what is borrowed. Call it before Python code may run.
     #[inline(never)]
     pub(crate) fn hold(&mut self, py: Python<'_>) {
@@ -163,6 +181,7 @@ impl Reading {
         self.proxies.hold(py);
         self.names.hold(py);
         self.others.hold(py);
+        self.other_names.hold(py);
         // SAFETY: all lists are alive: no Python code ran since they were noted, or they are held.
         unsafe {
             let new = self.pending[self.pending_held..].iter().map(|pending| pending.list);
@@ -274,7 +293,36 @@ pub(crate) struct Reader {
     ahead: Ahead,
     program: Program,
     pub(crate) reading: Reading,
-    contents: Vec<Py<PyAny>>,
+    memo: Memo,
+    /// Whether the passes looked at more of the last list than what was read: they compared ops.
+    pub(crate) ops_were_compared: bool,
+    collections: Collections,
+}
+
+/// The collections that an op reads: the proxies, and what they hold.
+#[derive(Default)]
+struct Collections {
+    proxies: Borrowed,
+    contents: Borrowed,
+}
+
+impl Collections {
+    fn clear(&mut self) {
+        self.proxies.clear();
+        self.contents.clear();
+    }
+
+    fn hold(&mut self, py: Python<'_>) {
+        self.proxies.hold(py);
+        self.contents.hold(py);
+    }
+
+    /// # Safety
+    /// As for [`Borrowed::push`].
+    unsafe fn push(&mut self, proxy: *mut ffi::PyObject, content: *mut ffi::PyObject) {
+        self.proxies.push(proxy);
+        self.contents.push(content);
+    }
 }
 
 // SAFETY: as for `Types`: addresses are compared, never followed, and only with the interpreter
@@ -293,6 +341,8 @@ pub(crate) struct ReadOptions<'a, 'py> {
     pub(crate) effects: Option<&'a Bound<'py, PyAny>>,
     /// What the list takes, if that is to be checked.
     pub(crate) inputs: Option<&'a Bound<'py, PyAny>>,
+    /// From how many ops on to keep what it takes to know the list again; none if it is never to be.
+    pub(crate) remember_from: Option<usize>,
 }
 
 /// What one call reads with.
@@ -316,10 +366,19 @@ impl Reader {
         Self { types: Types::new(direct), ..Self::default() }
     }
 
+    /// The program of the list that was known again.
+    pub(crate) fn take_program(&mut self) -> Program {
+        std::mem::take(&mut self.program)
+    }
+
     /// Gives the memory of a program back.
     pub(crate) fn recycle(&mut self, program: Program) {
         self.program = program;
-        self.reading.clear();
+        if self.memo.is_kept() {
+            self.reading.let_go();
+        } else {
+            self.reading.clear();
+        }
         self.walk.release();
         // Symbols of one compile only: their ids stay taken, but nothing leads to them any more.
         for index in std::mem::take(&mut self.passing_symbols) {
@@ -343,7 +402,7 @@ impl Reader {
         let py = bound_symbols.py();
         self.reading.clear();
         self.walk.release();
-        self.contents.clear();
+        self.collections.clear();
         self.types.refresh();
         self.calls += 1;
         if self.symbols.len() >= SYMBOL_LIMIT {
@@ -358,6 +417,7 @@ impl Reader {
                 self.layout = Layout::find(host.bound_symbol.as_ptr().cast(), fields);
             }
         }
+        self.start_memo(bound_symbols, options);
         let builder = ProgramBuilder::recycle(std::mem::take(&mut self.program));
         let mut call = Call { py, host, options, builder, fields, returned: Vec::new(), depth: 0, scope_index: 0 };
         call.builder.open_top_scope().map_err(invalid)?;
@@ -416,6 +476,7 @@ impl Reader {
         if options.full && builder.has_numbers() {
             self.read_shapes(py, host, &mut builder)?;
         }
+        self.end_memo(py);
         builder.finish().map_err(invalid)
     }
 
@@ -599,7 +660,10 @@ impl Reader {
             }
         }
         let parts = match direct {
-            Some(parts) => parts,
+            Some(parts) => {
+                self.memo.note_op(item, parts);
+                parts
+            }
             None => self.ask_for_parts(call, item)?,
         };
         let op = self.read_op(call, item, parts, top)?;
@@ -680,7 +744,7 @@ impl Reader {
         if has_effect_tag(call.host, tags).unwrap_or_else(|| self.ask_for_tag(call, tags))? {
             flags |= OpFlags::EFFECT;
         }
-        let Self { types, walk, reading, contents, .. } = self;
+        let Self { types, walk, reading, collections, .. } = self;
         if !full && !top {
             // Inside ops, level "compat" asks only what has an effect and what defines nothing.
             let mut any = AnyProxy { found: false, reading };
@@ -689,7 +753,7 @@ impl Reader {
             return call.builder.finish_own_op(symbol, flags).map_err(invalid);
         }
         let mut operands =
-            OperandLeaves { builder: &mut call.builder, reading, contents, full, want_literals: is_scalar && full };
+            OperandLeaves { builder: &mut call.builder, reading, collections, full, want_literals: is_scalar && full };
         walk.leaves(py, types, call.host, args, false, &mut operands)?;
         if ffi::PyDict_CheckExact(kwargs) == 0 || (*kwargs.cast::<ffi::PyDictObject>()).ma_used != 0 {
             flags |= OpFlags::KEYWORDS;
@@ -711,12 +775,10 @@ impl Reader {
             flags.set(OpFlags::LITERAL_RESULT, results.literals);
             flags.set(OpFlags::EMPTY_RESULT, results.count == 0);
         }
-        if full && !contents.is_empty() {
-            reading.hold(py);
-            walk.hold_roots(py);
+        if full && collections.contents.len() > 0 {
             flags |= OpFlags::FIXED_NAMES;
             let reads_all = symbol_flags.contains(SymbolFlags::USUAL_PRINTER);
-            reading.look_into_collections(call, types, walk, contents, reads_all)?;
+            reading.look_into_collections(call, types, walk, collections, reads_all)?;
         }
         if top && symbol_flags.contains(SymbolFlags::RETURN) {
             if !reading.has_return {
@@ -774,6 +836,7 @@ impl Reader {
             let known = &mut self.symbols[index as usize];
             if known.tags == tags {
                 known.checked = self.calls;
+                self.memo.note_symbol(index);
                 return Ok(index as usize);
             }
         }
@@ -885,27 +948,36 @@ impl Reader {
 
     /// Which numbers stand in the shapes of tensors. A shape is looked at once a tensor.
     fn read_shapes(&mut self, py: Python<'_>, host: &Host, builder: &mut ProgramBuilder) -> PyResult<()> {
-        self.reading.hold(py);
         for index in 0..self.reading.proxies.len() {
             let tensor = Value::from_index(index);
             if builder.value_kind(tensor) != ValueKind::Tensor {
                 continue;
             }
-            let shape = self.reading.proxies.get(py, index).getattr(&names(py).own_shape)?;
-            let Self { types, walk, reading, .. } = self;
-            let mut position = 0;
-            let mut mention = Slowly(|leaf: &Bound<'_, PyAny>, class: Option<ProxyClass>| {
-                if let Some(class) = class {
-                    if let Some(number) = reading.find(leaf, class)? {
-                        builder.shape_mention(tensor, position, number).map_err(invalid)?;
-                    }
-                }
-                position += 1;
-                Ok(())
-            });
-            // SAFETY: `shape` is our own.
-            unsafe { walk.leaves(py, types, host, shape.as_ptr(), true, &mut mention)? };
-            walk.release();
+            let proxy = self.reading.proxies.pointer(index);
+            // SAFETY: the proxy is alive: no Python code ran since it was noted, or it is held.
+            unsafe {
+                let content = match self.types.known(ffi::Py_TYPE(proxy)) {
+                    Some(Shape::Proxy(class)) => self.types.content_directly(py, proxy, class),
+                    _ => None,
+                };
+                let shape = if let Some(shape) = content {
+                    self.walk.trail.note_content(proxy, shape);
+                    shape
+                } else {
+                    self.reading.hold(py);
+                    let shape = Bound::from_borrowed_ptr(py, proxy).getattr(&names(py).own_shape)?;
+                    self.walk.keep(shape.clone().unbind());
+                    shape.as_ptr()
+                };
+                self.walk.set_roots([shape; FIELDS]);
+                let Self { types, walk, reading, .. } = self;
+                let mut leaves = ShapeLeaves { builder, reading, tensor, position: 0 };
+                walk.leaves(py, types, host, shape, true, &mut leaves)?;
+            }
+            if self.walk.holds_any() {
+                self.reading.hold(py);
+            }
+            self.walk.release();
         }
         Ok(())
     }
@@ -1012,7 +1084,7 @@ impl Leaves for MarkLeaves<'_> {
 struct OperandLeaves<'a> {
     builder: &'a mut ProgramBuilder,
     reading: &'a mut Reading,
-    contents: &'a mut Vec<Py<PyAny>>,
+    collections: &'a mut Collections,
     full: bool,
     want_literals: bool,
 }
@@ -1033,10 +1105,25 @@ impl Leaves for OperandLeaves<'_> {
     #[inline]
     fn take(&mut self, types: &Types, leaf: *mut ffi::PyObject, class: Option<ProxyClass>) -> bool {
         let Some(class) = class else { return !self.want_literals || self.take_literal(leaf) };
+        let mut content = None;
         if class.kind == ProxyKind::Collection && self.full {
-            return false;
+            // SAFETY: the interpreter is attached while a trace is read.
+            content = types.content_directly(unsafe { Python::assume_attached() }, leaf, class);
+            if content.is_none() {
+                return false;
+            }
         }
-        let Some(value) = self.reading.value(types, self.builder, leaf, class, self.full) else { return false };
+        let value = match self.reading.known(leaf) {
+            Some((value, _)) => value,
+            None => match self.reading.value(types, self.builder, leaf, class, self.full) {
+                Some(value) => value,
+                None => return false,
+            },
+        };
+        if let Some(content) = content {
+            // SAFETY: the proxy is alive, and keeps it.
+            unsafe { self.collections.push(leaf, content) };
+        }
         self.builder.push_operand(value.into());
         true
     }
@@ -1044,7 +1131,10 @@ impl Leaves for OperandLeaves<'_> {
     fn ask(&mut self, _: &Host, leaf: &Bound<'_, PyAny>, class: Option<ProxyClass>) -> PyResult<()> {
         let operand: Operand = if let Some(class) = class {
             if class.kind == ProxyKind::Collection && self.full {
-                self.contents.push(leaf.getattr(&names(leaf.py()).coll)?.unbind());
+                let content = leaf.getattr(&names(leaf.py()).coll)?;
+                // SAFETY: both are held before they are given up here.
+                unsafe { self.collections.push(leaf.as_ptr(), content.as_ptr()) };
+                self.collections.hold(leaf.py());
             }
             self.reading.ask_for_value(self.builder, leaf, class, self.full)?.into()
         } else {
@@ -1056,6 +1146,7 @@ impl Leaves for OperandLeaves<'_> {
 
     fn hold(&mut self, py: Python<'_>) {
         self.reading.hold(py);
+        self.collections.hold(py);
     }
 }
 
@@ -1071,7 +1162,9 @@ impl OperandLeaves<'_> {
     }
 
     fn constant(&mut self, leaf: &Bound<'_, PyAny>) -> PyResult<Constant> {
-        let number = literal(leaf).unwrap_or_else(|| {
+        let understood = literal(leaf);
+        self.reading.literals.push((leaf.as_ptr(), understood));
+        let number = understood.unwrap_or_else(|| {
             self.reading.opaque_literals += 1;
             Number::Opaque(self.reading.opaque_literals)
         });
@@ -1140,14 +1233,20 @@ impl Reading {
         class: ProxyClass,
         full: bool,
     ) -> Option<Value> {
-        if full && class.kind == ProxyKind::Number {
-            return None;
-        }
         // SAFETY: the interpreter is attached while a trace is read; `name_directly` gives a string,
         // and the proxy and its name live until Python code runs.
         unsafe {
-            let name = types.name_directly(Python::assume_attached(), proxy, class)?;
-            self.learn_value(builder, proxy, class, full, name, None).ok()
+            let py = Python::assume_attached();
+            let name = types.name_directly(py, proxy, class)?;
+            let mut number = None;
+            if full && class.kind == ProxyKind::Number {
+                let [value, python_type] = types.number_directly(py, proxy, class)?;
+                number = Some(number_facts(
+                    &Bound::from_borrowed_ptr(py, value),
+                    &Bound::from_borrowed_ptr(py, python_type),
+                ));
+            }
+            self.learn_value(builder, proxy, class, full, name, number).ok()
         }
     }
 
@@ -1167,9 +1266,8 @@ impl Reading {
         let mut number = None;
         if full && class.kind == ProxyKind::Number {
             let names = names(proxy.py());
-            let number_type = type_literal(&proxy.getattr(&names.python_type)?).unwrap_or(NumberType::Other);
-            let hint = literal(&proxy.getattr(&names.value)?).filter(|hint| !matches!(hint, Number::Type(_)));
-            number = Some((number_type, hint));
+            let python_type = proxy.getattr(&names.python_type)?;
+            number = Some(number_facts(&proxy.getattr(&names.value)?, &python_type));
         }
         // SAFETY: both are alive, and held before anything else is done.
         let value = unsafe { self.learn_value(builder, proxy.as_ptr(), class, full, name.as_ptr(), number) };
@@ -1191,6 +1289,7 @@ impl Reading {
         let hash = hash_of(name);
         let value = if let Some(value) = self.named(name, hash) {
             self.others.push(proxy);
+            self.other_names.push(name);
             value
         } else {
             let kind = number.map_or_else(|| kind_of(class), |(number_type, _)| ValueKind::Number(number_type));
@@ -1226,26 +1325,115 @@ impl Reading {
         call: &mut Call<'_, '_>,
         types: &mut Types,
         walk: &mut Walk,
-        contents: &mut Vec<Py<PyAny>>,
+        collections: &mut Collections,
         reads_all: bool,
     ) -> PyResult<()> {
-        for content in contents.drain(..) {
-            let mut held = Vec::new();
-            let mut note = Slowly(|leaf: &Bound<'_, PyAny>, class: Option<ProxyClass>| {
-                if let Some(class) = class {
-                    held.push(self.ask_for_value(&mut call.builder, leaf, class, true)?);
+        for index in 0..collections.contents.len() {
+            let (proxy, content) = (collections.proxies.pointer(index), collections.contents.pointer(index));
+            let held = {
+                let mut leaves =
+                    ContentLeaves { builder: &mut call.builder, reading: self, collections, held: Vec::new() };
+                // SAFETY: both live until Python code runs, and are held before.
+                unsafe {
+                    walk.trail.note_content(proxy, content);
+                    walk.leaves(call.py, types, call.host, content, true, &mut leaves)?;
                 }
-                Ok(())
-            });
-            // SAFETY: `content` is our own.
-            unsafe { walk.leaves(call.py, types, call.host, content.as_ptr(), true, &mut note)? };
+                leaves.held
+            };
             for value in held {
                 if reads_all && !call.builder.open_results().contains(&value.into()) {
                     call.builder.push_operand(value.into());
                 }
             }
         }
+        collections.clear();
         Ok(())
+    }
+}
+
+/// The leaves of what a collection holds become values.
+struct ContentLeaves<'a> {
+    builder: &'a mut ProgramBuilder,
+    reading: &'a mut Reading,
+    collections: &'a mut Collections,
+    held: Vec<Value>,
+}
+
+impl Leaves for ContentLeaves<'_> {
+    #[inline]
+    fn take_known(&mut self, leaf: *mut ffi::PyObject) -> bool {
+        let Some((value, _)) = self.reading.known(leaf) else { return false };
+        self.held.push(value);
+        true
+    }
+
+    fn take(&mut self, types: &Types, leaf: *mut ffi::PyObject, class: Option<ProxyClass>) -> bool {
+        let Some(class) = class else { return true };
+        let Some(value) = self.reading.value(types, self.builder, leaf, class, true) else { return false };
+        self.held.push(value);
+        true
+    }
+
+    fn ask(&mut self, _: &Host, leaf: &Bound<'_, PyAny>, class: Option<ProxyClass>) -> PyResult<()> {
+        if let Some(class) = class {
+            self.held.push(self.reading.ask_for_value(self.builder, leaf, class, true)?);
+        }
+        Ok(())
+    }
+
+    fn hold(&mut self, py: Python<'_>) {
+        self.reading.hold(py);
+        self.collections.hold(py);
+    }
+}
+
+/// The numbers among the dimensions of a tensor, those that the program has.
+struct ShapeLeaves<'a> {
+    builder: &'a mut ProgramBuilder,
+    reading: &'a mut Reading,
+    tensor: Value,
+    position: u32,
+}
+
+impl ShapeLeaves<'_> {
+    fn mention(&mut self, number: Option<Value>) -> PyResult<()> {
+        if let Some(number) = number {
+            self.builder.shape_mention(self.tensor, self.position, number).map_err(invalid)?;
+        }
+        self.position += 1;
+        Ok(())
+    }
+}
+
+impl Leaves for ShapeLeaves<'_> {
+    #[inline]
+    fn take(&mut self, types: &Types, leaf: *mut ffi::PyObject, class: Option<ProxyClass>) -> bool {
+        let mut number = None;
+        if let Some(class) = class {
+            number = self.reading.known(leaf).map(|(value, _)| value);
+            if number.is_none() {
+                // SAFETY: the interpreter is attached while a trace is read, and the leaf is alive.
+                unsafe {
+                    let Some(name) = types.name_directly(Python::assume_attached(), leaf, class) else { return false };
+                    number = self.reading.named(name, hash_of(name));
+                    self.reading.others.push(leaf);
+                    self.reading.other_names.push(name);
+                    if let Some(value) = number {
+                        self.reading.value_of_proxy.insert(leaf as usize, value.index() as u32);
+                    }
+                }
+            }
+        }
+        self.mention(number).is_ok()
+    }
+
+    fn ask(&mut self, _: &Host, leaf: &Bound<'_, PyAny>, class: Option<ProxyClass>) -> PyResult<()> {
+        let number = class.map_or(Ok(None), |class| self.reading.find(leaf, class))?;
+        self.mention(number)
+    }
+
+    fn hold(&mut self, py: Python<'_>) {
+        self.reading.hold(py);
     }
 }
 
@@ -1267,6 +1455,13 @@ fn kind_of(class: ProxyClass) -> ValueKind {
         ProxyKind::Collection | ProxyKind::Other => ValueKind::Other,
         ProxyKind::Number => ValueKind::Number(NumberType::Other),
     }
+}
+
+/// What is known of a number: its type, and the value that it had when the trace was made. Runs no
+/// Python code.
+fn number_facts(value: &Bound<'_, PyAny>, python_type: &Bound<'_, PyAny>) -> (NumberType, Option<Number>) {
+    let number_type = type_literal(python_type).unwrap_or(NumberType::Other);
+    (number_type, literal(value).filter(|hint| !matches!(hint, Number::Type(_))))
 }
 
 fn type_literal(object: &Bound<'_, PyAny>) -> Option<NumberType> {
