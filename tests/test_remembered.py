@@ -330,6 +330,12 @@ class Chooser:
     def proxy(self) -> Any:
         return self.one(self._proxies)
 
+    def op(self) -> Any:
+        """With nothing inside, for it may go inside anything."""
+        op = copy.copy(self.one(self.ops))
+        op.subsymbols = []
+        return op
+
     def anything(self) -> Any:
         proxy = self.proxy()
         return self.one([proxy, (proxy,), [proxy, 1], None, 3, ()])
@@ -345,7 +351,7 @@ ATTRIBUTES: dict[str, Callable[[Chooser], Any]] = {
     "python_type": lambda choose: choose.one([int, float, bool]),
     "sym": lambda choose: choose.one(choose.ops).sym,
     "kwargs": lambda choose: choose.one([{}, {"key": choose.proxy()}]),
-    "subsymbols": lambda choose: choose.one(choose.ops).subsymbols[1:],
+    "subsymbols": lambda choose: choose.one([[], [choose.op()]]),
     "tags": lambda choose: choose.one([{EFFECT}, set()]),
 }
 
@@ -363,7 +369,7 @@ def change_class(thing: Any, choose: Chooser) -> None:
 
 def change_scope(thing: list[Any], choose: Chooser) -> None:
     """A list of ops."""
-    _change_list(thing, copy.copy(choose.one(choose.ops)), choose)
+    _change_list(thing, choose.op(), choose)
 
 
 def change_list(thing: list[Any], choose: Chooser) -> None:
