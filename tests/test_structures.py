@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import collections
+import copy
 import dataclasses
 from typing import Any, NamedTuple
 
 import pytest
 import torch
+from thunder.core.proxies import CollectionProxy, TensorProxy
 from torch.fx.immutable_collections import immutable_list
 
+import shapetrace_rs
 from trace_tools import (
     LEVELS,
     assert_settled,
@@ -242,8 +245,6 @@ def test_fields_of_a_dataclass_that_thunder_meets_later(level: str) -> None:
 @each_level
 def test_collections_of_thunder(level: str) -> None:
     """What a collection proxy holds, and what is unpacked from it, stays."""
-    from thunder.core.proxies import CollectionProxy
-
     with new_trace() as trace:
         a, b, r = tensor("a"), tensor("b"), tensor("r")
         collection = CollectionProxy([a, b], name="collection")
@@ -258,8 +259,6 @@ def test_collections_of_thunder(level: str) -> None:
 
 def test_what_a_collection_holds_counts_as_read() -> None:
     """An op that takes a collection takes what is in it; level "full" keeps that under its name."""
-    from thunder.core.proxies import CollectionProxy
-
     with new_trace() as trace:
         a, r = tensor("a"), tensor("r")
         prims.unpack_trivial(a, name="a")
@@ -313,3 +312,66 @@ def same(a: Any, b: Any) -> bool:
     if dataclasses.is_dataclass(a):
         return all(same(getattr(a, field.name), getattr(b, field.name)) for field in dataclasses.fields(a))
     return a is b or (not hasattr(a, "name") and a == b)
+
+
+class MadeWhenAsked(CollectionProxy):
+    """A collection that nobody keeps: each time it is asked for, it is another, of other proxies."""
+
+    @property
+    def coll(self) -> list[Any]:
+        made = [copy.copy(self.like) for _ in range(60)]
+        for number, proxy in enumerate(made):
+            proxy._name = f"held_{number}"
+        return made
+
+    @coll.setter
+    def coll(self, like: Any) -> None:
+        self.like = like
+
+
+@pytest.mark.parametrize("effects", [None, lambda _: None])
+def test_what_a_collection_makes_when_asked_lives_as_long_as_it_is_looked_at(effects: Any) -> None:
+    """The proxies are gone with the list, were they not held; and the values are known by their names."""
+    with new_trace() as trace:
+        x, r = tensor("x"), tensor("r")
+        held = [tensor(f"held_{number}") for number in range(40)]
+        for value in held:
+            emit(trace, symbol("f"), x, output=value)
+        emit(trace, symbol("use"), MadeWhenAsked(x, name="collection"), output=r)
+        for value in held:
+            emit(trace, symbol("g"), value, output=tensor(f"of_{value.name}"))
+        finish(trace, r, x)
+        for _ in range(50):
+            assert op_names(optimized(trace, effects=effects)) == ["f"] * 40 + ["use", "python_return"]
+
+
+class ShapedWhenAsked(TensorProxy):
+    """The same of a shape."""
+
+    @property
+    def _shape(self) -> tuple[Any, ...]:
+        made = [copy.copy(self.like) for _ in range(60)]
+        for number, proxy in enumerate(made):
+            proxy._name = f"size_{number}"
+        return tuple(made)
+
+    @_shape.setter
+    def _shape(self, _: Any) -> None:
+        pass
+
+
+def test_a_shape_that_is_made_when_asked_lives_as_long_as_it_is_looked_at() -> None:
+    """As above: what the shape has in it is known by name, and is gone with the tuple."""
+    with new_trace() as trace:
+        n, r = integer("n"), tensor("r")
+        ShapedWhenAsked.like = n
+        odd = copy.copy(tensor("odd"))
+        odd.__class__ = ShapedWhenAsked
+        for number in range(40):
+            emit(trace, symbol("f"), n, output=integer(f"size_{number}"))
+        emit(trace, symbol("use"), odd, n, output=r)
+        finish(trace, r, odd, n)
+        for _ in range(50):
+            assert op_names(shapetrace_rs.optimize(trace)) == ["use", "python_return"]
+            kept = shapetrace_rs.optimize(trace, keep_shape_numbers=True)
+            assert op_names(kept) == ["f"] * 40 + ["use", "python_return"]

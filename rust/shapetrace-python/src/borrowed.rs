@@ -58,6 +58,11 @@ impl Borrowed {
         self.held = self.objects.len();
     }
 
+    /// Whether any object is our own.
+    pub(crate) fn holds_any(&self) -> bool {
+        self.held > 0
+    }
+
     /// Gives up the objects that are our own; the addresses stay, and may lead nowhere from now on.
     pub(crate) fn let_go(&mut self) {
         if self.held > 0 {

@@ -14,6 +14,7 @@ mod names;
 mod optimizer;
 mod read;
 mod table;
+mod trail;
 
 use pyo3::prelude::*;
 

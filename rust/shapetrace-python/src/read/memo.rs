@@ -2,11 +2,11 @@
 //!
 //! Thunder often runs the pass on what it ran it on before. Such a list need not be read again, nor
 //! do the passes run again, if nothing in it is different. Whether that is so is found by looking at
-//! all that was looked at when it was read, in the same order from the outside in: the bound symbols
-//! of each list, their attributes, the parts of each container, the classes of all of these, the names
-//! of the proxies, tags of symbols, numbers. All of it is compared with what it was; any difference, and the
-//! list is read as if it were new. A comparison is quicker than reading, as nothing is looked up and
-//! nothing is built, and it is known beforehand where to look.
+//! all that was looked at when it was read, from the outside in: the bound symbols of each list, their
+//! attributes, the parts of each container, the classes of all of these, the names of the proxies,
+//! tags of symbols, numbers. After any difference the list is read as if it were new. A comparison
+//! is quicker than reading, as nothing is looked up and nothing is built, and it is known beforehand
+//! where to look.
 //!
 //! What is kept from call to call is addresses, and no object of a trace is kept alive by them. An
 //! address is followed only where it has just been found in a live object, so it does not matter that
@@ -21,11 +21,10 @@ use pyo3::prelude::*;
 use shapetrace_core::entity::Entity;
 use shapetrace_core::ir::{Op, OpFlags, Scope, Value, ValueKind};
 
-use super::{has_effect_tag, literal, number_facts, ReadOptions, Reader, FIELDS};
+use super::{field_names, has_effect_tag, literal, number_facts, ReadOptions, Reader, FIELDS};
 use crate::flatten::{ProxyKind, Shape};
 use crate::host::Host;
 use crate::layout::{prefetch, Layout};
-use crate::names::names;
 
 /// Longer lists take more memory than is good to keep.
 const MOST_OPS: usize = 1 << 16;
@@ -141,9 +140,7 @@ impl Reader {
     /// Whether each scope has the bound symbols that it had, and these the attributes.
     unsafe fn ops_are_unchanged(&self, host: &Host, list: &Bound<'_, PyAny>) -> bool {
         let Some(layout) = self.layout.as_ref().filter(|layout| layout.is_current()) else { return false };
-        let names = names(list.py());
-        let fields = [&names.sym, &names.args, &names.kwargs, &names.output, &names.subsymbols, &names.tags];
-        let fields = fields.map(Py::as_ptr);
+        let fields = field_names(list.py());
         let class = host.bound_symbol.as_ptr().cast();
         let program = &self.program;
         let addresses = &self.reading.bound_symbols;

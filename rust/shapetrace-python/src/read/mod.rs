@@ -278,6 +278,12 @@ impl Ahead {
 /// The attributes of a bound symbol that are read, in this order.
 const FIELDS: usize = 6;
 
+/// Their names, as interned strings.
+fn field_names(py: Python<'_>) -> [*mut ffi::PyObject; FIELDS] {
+    let names = names(py);
+    [&names.sym, &names.args, &names.kwargs, &names.output, &names.subsymbols, &names.tags].map(Py::as_ptr)
+}
+
 /// Reads lists of bound symbols; keeps what it learned of symbols and types for the next.
 #[derive(Default)]
 pub(crate) struct Reader {
@@ -408,9 +414,7 @@ impl Reader {
         if self.symbols.len() >= SYMBOL_LIMIT {
             self.forget_symbols();
         }
-        let names = names(py);
-        let fields = [&names.sym, &names.args, &names.kwargs, &names.output, &names.subsymbols, &names.tags];
-        let fields = fields.map(Py::as_ptr);
+        let fields = field_names(py);
         // SAFETY: a class that `host` keeps alive, and interned strings.
         unsafe {
             if self.types.direct && !self.layout.is_some_and(|layout| layout.is_current()) {
@@ -1345,6 +1349,12 @@ impl Reading {
                     call.builder.push_operand(value.into());
                 }
             }
+        }
+        if collections.contents.holds_any() {
+            // What is let go of may be all that keeps a proxy, and letting go may run any code.
+            self.hold(call.py);
+            // SAFETY: the op is alive, and so is all that it keeps.
+            unsafe { walk.hold_roots(call.py) };
         }
         collections.clear();
         Ok(())
