@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from thunder.core import prims
-from thunder.core.proxies import CollectionProxy, FloatProxy, IntegerProxy, NumberProxy, Proxy
+from thunder.core import devices, prims
+from thunder.core.proxies import CollectionProxy, FloatProxy, IntegerProxy, NumberProxy, Proxy, TensorProxy
 from thunder.core.symbol import BoundSymbol
 
 from shapetrace_rs import _core, _thunder
@@ -228,6 +228,34 @@ def test_another_number_at_the_same_address_is_seen() -> None:
         op.args = (number, 5000 + index)
         met += (id(op.args), id(op.args[1])) == address
         assert not made.run(trace.bound_symbols)[1].remembered
+    assert met > 0, "no address came twice: this showed nothing"
+
+
+@each_level
+def test_a_proxy_at_the_address_of_a_literal_is_seen(level: str) -> None:
+    """An argument was no value, and is one now: the op that makes it must not go."""
+    with new_trace() as trace:
+        x, y, r = tensor("x"), tensor("y"), tensor("r")
+        emit(trace, symbol("f"), x, output=y)
+        place: list[Any] = [None]
+        emit(trace, symbol("g"), x, place, output=r)
+        finish(trace, r, x)
+    made = optimizer(level)
+    attributes = list(vars(y).items())
+    met = 0
+    for _ in range(100):
+        place[0] = object.__new__(devices.Device)
+        assert meet(made, trace.bound_symbols)
+        assert "f" not in op_names(made.run(trace.bound_symbols)[0])
+        address = id(place[0])
+        place[0] = None
+        twin = object.__new__(TensorProxy)
+        for name, value in attributes:
+            setattr(twin, name, value)
+        place[0] = twin
+        met += id(twin) == address
+        assert "f" in op_names(made.run(trace.bound_symbols)[0])
+        del twin
     assert met > 0, "no address came twice: this showed nothing"
 
 
