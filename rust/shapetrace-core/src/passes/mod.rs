@@ -123,8 +123,10 @@ pub static PASSES: &[Pass] = &[
             state.final_with = found.final_with;
             state.progress.renamed = found.renamed;
             let nothing_new = !found.renamed && !found.proposed && !state.progress.relaxed;
-            // The second round must run to drop positions of queries.
+            // The second round must run to drop positions of queries, if there may be dead ones: what
+            // removed nothing in the first round would find the same program again.
             let waits = found.has_queries && first_run;
+            let waits = waits && (edits.extent() != (0, 0, 0) || state.dead_code.saw_dead_positions());
             state.progress.is_idle = nothing_new && !waits;
         },
     },
