@@ -26,11 +26,20 @@ impl BitSet {
         new
     }
 
-    /// Adds what is in one set and not in the other, as far as all three reach.
-    pub fn insert_difference(&mut self, of: &Self, without: &Self) {
-        for ((word, of), without) in self.words.iter_mut().zip(&of.words).zip(&without.words) {
-            *word |= of & !without;
+    /// Adds all of another set, as far as both reach.
+    pub fn insert_all(&mut self, of: &Self) {
+        for (word, of) in self.words.iter_mut().zip(&of.words) {
+            *word |= of;
         }
+    }
+
+    /// The members, in order.
+    pub fn iter(&self) -> impl Iterator<Item = usize> + '_ {
+        self.words.iter().enumerate().flat_map(|(index, &word)| {
+            let lowest_out = |&word: &u64| Some(word & word.wrapping_sub(1)).filter(|&rest| rest != 0);
+            let rests = std::iter::successors(Some(word).filter(|&word| word != 0), lowest_out);
+            rests.map(move |rest| index * 64 + rest.trailing_zeros() as usize)
+        })
     }
 
     /// Takes `index` out, if it is there.
@@ -76,16 +85,10 @@ mod tests {
         assert!(set.contains(129) && !set.contains(128) && !set.contains(100_000));
         let mut other = BitSet::default();
         other.reset(130);
-        other.insert(128);
-        let mut all = BitSet::default();
-        all.reset(130);
-        for index in [0, 1, 129] {
-            all.insert(index);
-        }
-        other.insert_difference(&all, &set);
-        assert!(other.contains(1) && other.contains(128));
-        assert!(!other.contains(0) && !other.contains(2) && !other.contains(129));
+        other.insert(1);
+        other.insert_all(&set);
+        assert_eq!(other.iter().collect::<Vec<_>>(), [0, 1, 64, 129]);
         set.reset(10);
-        assert!(set.is_empty() && !set.contains(0));
+        assert!(set.is_empty() && set.iter().next().is_none() && !set.contains(0));
     }
 }

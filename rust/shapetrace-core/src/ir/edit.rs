@@ -168,8 +168,13 @@ impl EditList {
         op: Op,
     ) -> impl Iterator<Item = Value> + 'a {
         // What a rewrite reads has the names that are in force, so nothing stands for it.
-        let operands = self.rewrite(op).map_or(program.operands(op), |rewrite| &rewrite.operands);
-        operands.iter().filter_map(move |operand| self.current(operand.value()?))
+        self.operand_row(program, op).iter().filter_map(move |operand| self.current(operand.value()?))
+    }
+
+    /// What an op reads, before renaming.
+    #[inline]
+    pub(crate) fn operand_row<'a>(&'a self, program: &'a crate::ir::Program, op: Op) -> &'a [Operand] {
+        self.rewrite(op).map_or(program.operands(op), |rewrite| &rewrite.operands)
     }
 
     /// The values that an op keeps alive in its scope: those that it reads, if it stays. thunder's

@@ -18,8 +18,13 @@ use crate::ir::{EditList, Op, Program, Reason, Scope, SymbolFlags, Value};
 /// Memory of the pass.
 #[derive(Debug, Default)]
 pub(super) struct DuplicateProducers {
+    /// The tensors that were asked for their shape so far in the scope; the last few stand aside.
     queried: FxHashSet<Value>,
+    recent: Vec<Value>,
 }
+
+/// So few tensors are looked through one by one.
+const FEW: usize = 8;
 
 impl DuplicateProducers {
     pub(super) fn run(&mut self, program: &Program, effects: &Effects, first: &FirstProducers, edits: &mut EditList) {
@@ -28,7 +33,14 @@ impl DuplicateProducers {
         for scope in program.scopes() {
             let skip = fusions.enter(program, scope);
             let range = program.scope_range(scope);
-            self.queried.clear();
+            match conflicts.peek() {
+                None => break,
+                Some(op) if op.index() >= range.end => continue,
+                Some(_) => {
+                    self.queried.clear();
+                    self.recent.clear();
+                }
+            }
             let mut seen = range.start;
             while let Some(op) = conflicts.next_if(|op| op.index() < range.end) {
                 if skip || !effects.may_merge(op) {
@@ -37,7 +49,10 @@ impl DuplicateProducers {
                 if program.shape_query(op).is_some() {
                     // Queries up to here, to tell a repeated one from one that was not needed.
                     let earlier = (seen..op.index()).map(Op::from_index);
-                    self.queried.extend(earlier.filter_map(|op| program.shape_query(op)));
+                    self.recent.extend(earlier.filter_map(|op| program.shape_query(op)));
+                    if self.recent.len() > FEW {
+                        self.queried.extend(self.recent.drain(..));
+                    }
                     seen = op.index();
                 }
                 self.visit(program, first, edits, op);
@@ -54,7 +69,7 @@ impl DuplicateProducers {
             if program.scalar_op(op).is_some() {
                 edits.remove(op, Reason::Folded);
             } else if let Some(tensor) = program.shape_query(op) {
-                let repeated = self.queried.contains(&tensor);
+                let repeated = self.recent.contains(&tensor) || self.queried.contains(&tensor);
                 edits.remove(op, if repeated { Reason::DuplicateQuery } else { Reason::RedundantQuery });
             } else if !hands_back {
                 let reason = if folded() { Reason::Folded } else { Reason::DuplicateProducer };

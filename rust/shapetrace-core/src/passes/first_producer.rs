@@ -52,12 +52,16 @@ impl FirstProducers {
         let scopes = if top_only { 1 } else { program.scope_count() };
         for scope in program.scopes().take(scopes) {
             self.defined.clear();
+            let owner = program.scope_owner(scope);
+            if owner.is_some_and(|owner| !edits.is_kept(owner)) {
+                // Nothing inside is left.
+                continue;
+            }
             if any_open {
                 self.read.clear();
             }
             // What an owner reads of a collection does not come in under its name, and nothing tells it
             // from what it is given otherwise.
-            let owner = program.scope_owner(scope);
             if let Some(owner) = owner.filter(|&owner| !program.flags(owner).contains(OpFlags::FIXED_NAMES)) {
                 for value in program.operand_values(owner) {
                     if let Some(value) = edits.current(value) {
@@ -110,31 +114,68 @@ impl FirstProducers {
             return;
         }
         // Most ops have one result. What takes a while elsewhere is to look for what is different.
-        let (slots, operands) = (program.result_range(op), program.operands(op));
-        match program.results(op) {
-            _ if !nothing_changed => self.visit_any(program, edits, op),
-            &[result] => {
-                if self.is_conflict(slots.start, result, operands) {
-                    self.conflicts.push(op);
-                }
+        let conflict = match program.results(op) {
+            &[result] if nothing_changed => {
+                self.is_conflict(program.result_range(op).start, result, program.operands(op))
             }
-            results if results.len() * operands.len() <= SCAN_LIMIT => {
-                let mut conflict = false;
-                for (slot, &result) in slots.zip(results) {
-                    conflict |= self.is_conflict(slot, result, operands);
-                }
-                if conflict {
-                    self.conflicts.push(op);
-                }
-            }
-            _ => self.visit_any(program, edits, op),
+            _ => self.visit_others(program, edits, op, nothing_changed),
+        };
+        if conflict {
+            self.conflicts.push(op);
         }
+    }
+
+    #[inline(never)]
+    fn visit_others(&mut self, program: &Program, edits: &EditList, op: Op, nothing_changed: bool) -> bool {
+        let (start, results, operands) = (program.result_range(op).start, program.results(op), program.operands(op));
+        if results.len() * operands.len() > SCAN_LIMIT {
+            return self.visit_wide(program, edits, op);
+        }
+        if let (&[result], false) = (results, nothing_changed) {
+            return self.is_renamed_conflict(edits, start, result, operands);
+        }
+        let mut conflict = false;
+        for (index, &result) in results.iter().enumerate() {
+            conflict |= if nothing_changed {
+                self.is_conflict(start + index, result, operands)
+            } else {
+                self.is_renamed_conflict(edits, start + index, result, operands)
+            };
+        }
+        conflict
     }
 
     /// Whether a result of an op is no definition. Under the names that the program has.
     #[inline]
     fn is_conflict(&mut self, slot: usize, result: PackedOption<Value>, operands: &[Operand]) -> bool {
         result.get().is_some_and(|value| !self.define(slot, value, operands.contains(&value.into())))
+    }
+
+    /// As [`FirstProducers::is_conflict`], under the names that are in force.
+    #[inline]
+    fn is_renamed_conflict(
+        &mut self,
+        edits: &EditList,
+        slot: usize,
+        result: PackedOption<Value>,
+        operands: &[Operand],
+    ) -> bool {
+        match Self::result(edits, slot, result) {
+            Ok(value) => {
+                let is_it = |operand: &Operand| operand.value().and_then(|other| edits.current(other)) == Some(value);
+                !self.define(slot, value, operands.iter().any(is_it))
+            }
+            Err(conflict) => conflict,
+        }
+    }
+
+    /// The value of a result slot; if there is none, whether that is a conflict: a literal took its place.
+    #[inline]
+    fn result(edits: &EditList, slot: usize, result: PackedOption<Value>) -> Result<Value, bool> {
+        if edits.is_dropped(slot) {
+            return Err(false);
+        }
+        result.get().and_then(|value| edits.current(value)).ok_or(!result.is_none())
     }
 
     /// Whether a result is a definition, and notes it.
@@ -151,36 +192,18 @@ impl FirstProducers {
         new
     }
 
-    fn visit_any(&mut self, program: &Program, edits: &EditList, op: Op) {
-        let slots = program.result_range(op);
-        if slots.is_empty() {
-            return;
-        }
-        let operands = program.operands(op).len();
-        let stamp_operands = operands * slots.len() > SCAN_LIMIT;
-        if stamp_operands {
-            self.stamp_operands(program, edits, op);
-        }
+    /// An op with so many operands that it does not do to look through them for each result.
+    #[cold]
+    fn visit_wide(&mut self, program: &Program, edits: &EditList, op: Op) -> bool {
+        self.stamp_operands(program, edits, op);
         let mut conflict = false;
-        for (slot, result) in slots.zip(program.results(op)) {
-            if edits.is_dropped(slot) {
-                continue;
-            }
-            let Some(value) = result.get().and_then(|value| edits.current(value)) else {
-                // A literal, or a value that a literal took the place of.
-                conflict |= !result.is_none();
-                continue;
+        for (slot, &result) in program.result_range(op).zip(program.results(op)) {
+            conflict |= match Self::result(edits, slot, result) {
+                Ok(value) => !self.define(slot, value, self.read_by_op.contains(value.index())),
+                Err(conflict) => conflict,
             };
-            let handed_back = if stamp_operands {
-                self.read_by_op.contains(value.index())
-            } else {
-                program.operand_values(op).any(|operand| edits.current(operand) == Some(value))
-            };
-            conflict |= !self.define(slot, value, handed_back);
         }
-        if conflict {
-            self.conflicts.push(op);
-        }
+        conflict
     }
 
     fn stamp_operands(&mut self, program: &Program, edits: &EditList, op: Op) {

@@ -16,7 +16,7 @@ use shape_arithmetic::ShapeArithmetic;
 
 use crate::analysis::effects::{find_effects, EffectRules, Effects};
 use crate::entity::Entity;
-use crate::ir::{EditList, Op, OpFlags, Operand, Program};
+use crate::ir::{EditList, Op, OpFlags, Program, Value};
 
 /// How much the optimizer does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -69,7 +69,8 @@ pub struct Pass {
 /// Level "full" works in rounds. The first removes what is dead or made twice under the names
 /// that there are, so that dead ops have no say in anything that follows. The second gives numbers
 /// one name each, and removes what is dead or made twice then. As names may be free now that
-/// had to stay, there are more rounds until one finds nothing to do; a real trace needs three.
+/// had to stay, there are more rounds until one finds nothing to do, or it is known that none would;
+/// a real trace needs two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rounds {
     /// In every round.
@@ -110,11 +111,23 @@ pub static PASSES: &[Pass] = &[
         rounds: Rounds::Later,
         run: |run| {
             let state = &mut *run.state;
-            let found = state.shape_arithmetic.run(run.program, &state.effects, *run.options, &mut state.edits);
+            let first_run = state.progress.round == 1;
+            let is_final = !state.progress.relaxed && state.final_with == Some(state.edits.rewrites.len());
+            if is_final && !cfg!(debug_assertions) {
+                state.progress.is_idle = true;
+                return;
+            }
+            let (effects, edits) = (&state.effects, &mut state.edits);
+            let found = state.shape_arithmetic.run(run.program, effects, *run.options, first_run, edits);
+            debug_assert!(!is_final || !found.renamed && !found.proposed, "the run before was the last");
+            state.final_with = found.final_with;
             state.progress.renamed = found.renamed;
-            // The second round must run to drop positions of queries.
-            let waits = found.has_queries && state.progress.round == 1;
-            state.progress.is_idle = !found.renamed && !found.proposed && !state.progress.relaxed && !waits;
+            let nothing_new = !found.renamed && !found.proposed && !state.progress.relaxed;
+            // The second round must run to drop positions of queries, if there may be dead ones: what
+            // removed nothing in the first round would find the same program again.
+            let waits = found.has_queries && first_run;
+            let waits = waits && (edits.extent() != (0, 0, 0) || state.dead_code.saw_dead_positions());
+            state.progress.is_idle = nothing_new && !waits;
         },
     },
     Pass {
@@ -191,6 +204,8 @@ struct State {
     compat: Compat,
     edits: EditList,
     progress: Progress,
+    /// The last run of shape arithmetic left nothing to another, if so many rewrites are in force.
+    final_with: Option<usize>,
 }
 
 /// How the current round goes.
@@ -238,6 +253,7 @@ impl Context {
         equal: &mut dyn FnMut(Op, Op) -> bool,
     ) -> &EditList {
         self.state.edits.reset(program.op_count(), program.result_count());
+        self.state.final_with = None;
         let mut run = Run { program, level, options, equal, state: &mut self.state };
         let passes = PASSES.iter().filter(|pass| pass.levels.contains(&level));
         let rounds = if level == Level::Full { MOST_ROUNDS } else { 1 };
@@ -282,14 +298,9 @@ fn mark_changed_ops(program: &Program, edits: &mut EditList) {
     }
     if edits.has_replacements {
         for op in program.ops() {
+            let is_other = |value: Value| edits.replacement(value).is_some() || edits.is_reshaped(value);
             let touched = edits.is_kept(op)
-                && program
-                    .operands(op)
-                    .iter()
-                    .copied()
-                    .filter_map(Operand::value)
-                    .chain(program.result_values(op))
-                    .any(|value| edits.replacement(value).is_some() || edits.is_reshaped(value));
+                && (program.operand_values(op).any(is_other) || program.result_values(op).any(is_other));
             if touched {
                 edits.changed.insert(op.index());
             }

@@ -9,6 +9,7 @@ use super::first_producer::FirstProducers;
 use crate::ir::{EditList, Op, Program, Reason, Scope, SymbolFlags};
 
 /// Removes an op that nothing needs, and says why.
+#[inline(never)]
 pub(super) fn remove(program: &Program, first: &FirstProducers, edits: &mut EditList, scope: Scope, op: Op) {
     if !only_hands_back(program, first, op) {
         edits.remove(op, Reason::Dead);

@@ -7,12 +7,17 @@
 use crate::entity::Entity;
 use crate::ir::{EditList, Op, Program, SymbolFlags, Value};
 
-/// Drops the positions of a shape query that are not live behind it.
-pub(super) fn drop_dead_positions(program: &Program, edits: &mut EditList, op: Op, is_live: impl Fn(Value) -> bool) {
-    if !program.symbol_flags(op).contains(SymbolFlags::USUAL_PRINTER | SymbolFlags::SHAPE_QUERY)
-        || program.shape_query(op).is_none()
-    {
-        return;
+/// Finds the positions of a shape query that are not live behind it; whether there are any. Drops them if `drop`.
+pub(super) fn dead_positions(
+    program: &Program,
+    edits: &mut EditList,
+    op: Op,
+    drop: bool,
+    is_live: impl Fn(Value) -> bool,
+) -> bool {
+    let mut any = false;
+    if !program.symbol_flags(op).contains(SymbolFlags::USUAL_PRINTER) || program.shape_query(op).is_none() {
+        return false;
     }
     for (slot, result) in program.result_range(op).zip(program.results(op)) {
         let Some(value) = result.get() else { continue };
@@ -20,9 +25,11 @@ pub(super) fn drop_dead_positions(program: &Program, edits: &mut EditList, op: O
             continue;
         }
         let live = edits.current(value).is_some_and(&is_live);
-        if !live {
+        any |= !live;
+        if !live && drop {
             edits.dropped.insert(slot);
             edits.changed.insert(op.index());
         }
     }
+    any
 }

@@ -143,3 +143,22 @@ fn generated_programs_reach_everything() {
     }
     assert!(worlds >= 3 * CASES, "the programs ran in {worlds} worlds only");
 }
+
+/// What an op that is gone had to say of a number: the round behind must look again.
+#[test]
+fn a_number_may_turn_out_to_be_a_dimension_in_a_later_round() {
+    let text = "trace(%x, %y) {
+  %a: int = prims.add(%n: int, 0)
+  %n = prims.shape(%y)
+  %b = prims.ge(%n, 0)
+  %t = ltorch.f(%x, %a, %b)
+  return %t
+}
+";
+    let program = shapetrace_core::text::parse(text).expect("it is well written");
+    let mut context = Context::default();
+    let after = apply(&program, context.run(&program, Level::Full, &Options::default()));
+    let last = "  %t = ltorch.f(%x, %n, True)\n";
+    assert!(print(&after).contains(last), "{}", print(&after));
+    assert!(context.run(&after, Level::Full, &Options::default()).is_identity());
+}

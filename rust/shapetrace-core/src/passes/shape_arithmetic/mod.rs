@@ -26,6 +26,8 @@ mod numbering;
 pub mod rules;
 mod view;
 
+use bitflags::bitflags;
+
 use dimensions::Dimensions;
 use numbering::{Node, Numbering};
 use view::{Read, View};
@@ -50,6 +52,14 @@ pub(super) struct Found {
     pub(super) proposed: bool,
     /// There are queries.
     pub(super) has_queries: bool,
+    /// Another run would find nothing, whatever ops go until then, if so many rewrites are in force:
+    /// all that there were, and all that this run proposed.
+    ///
+    /// So it is where no number is ambiguous, none has two names that must stay, and none that has
+    /// such a name is a literal: then the next run, which meets a part of the same ops in the same
+    /// order, tells apart at least what this one told apart and knows at most what this one knew,
+    /// and each number has one name already.
+    pub(super) final_with: Option<usize>,
 }
 
 /// A scope that is being walked.
@@ -62,6 +72,23 @@ struct OpenScope {
     visible_start: u32,
 }
 
+bitflags! {
+    /// What is found of a value.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    struct Marks: u8 {
+        /// It is a number.
+        const NUMBER = 1;
+        /// Its name must stay.
+        const PINNED = 1 << 1;
+        /// An op that is there defines it.
+        const DEFINED = 1 << 2;
+        /// An op that is there reads it, or the shape of something that is there mentions it.
+        const USED = 1 << 3;
+        /// A number that one of the scopes that are being walked has defined.
+        const VISIBLE = 1 << 4;
+    }
+}
+
 /// Memory of the pass, reused between programs.
 #[derive(Debug, Default)]
 pub(super) struct ShapeArithmetic {
@@ -69,12 +96,14 @@ pub(super) struct ShapeArithmetic {
     dimensions: Dimensions<Value>,
     /// Union-find over values: names that the program itself gives to one dimension.
     synonyms: Vec<Value>,
-    pinned: BitSet,
-    /// What the ops that are there define, and what they read.
-    defined: BitSet,
-    used: BitSet,
-    /// What the scopes that are being walked define, and what to take out when one is left.
-    visible: BitSet,
+    /// A dimension or a number has names that cannot become one, or none.
+    is_ambiguous: bool,
+    /// Values for which another stands among their synonyms.
+    united: BitSet,
+    /// The queries that are there.
+    queries: Vec<Op>,
+    marks: Vec<Marks>,
+    /// What is visible, in the order in which it became so.
     visible_order: Vec<Value>,
     stack: Vec<OpenScope>,
     representatives: Vec<PackedOption<Value>>,
@@ -82,33 +111,54 @@ pub(super) struct ShapeArithmetic {
 }
 
 impl ShapeArithmetic {
-    /// Runs the pass; see the module. Linear in the number of ops and operands.
+    /// Runs the pass; see the module. The first run for a program says so. Linear in the number of ops and operands.
     pub(super) fn run(
         &mut self,
         program: &Program,
         effects: &Effects,
         options: Options,
+        first_run: bool,
         edits: &mut EditList,
     ) -> Found {
         self.rewrites.clear();
-        let kept = || program.ops().filter(|&op| edits.is_kept(op));
-        let has_queries = program.has_numbers() && kept().any(|op| program.shape_query(op).is_some());
-        let has_work =
-            has_queries || (program.has_numbers() && kept().any(|op| program.scalar_operation(op).is_some()));
-        if !has_work {
+        if !self.find_work(program, first_run, edits) {
             return Found::default();
         }
+        let has_queries = !self.queries.is_empty();
         let view = View { program, edits };
         self.numbering.reset(program.value_count(), options.floor_division);
-        self.pinned.reset(program.value_count());
-        self.defined.reset(program.value_count());
-        self.used.reset(program.value_count());
+        self.marks.clear();
+        let is_number = |value| if program.value_kind(value).is_number() { Marks::NUMBER } else { Marks::empty() };
+        self.marks.extend(program.values().map(is_number));
+        self.united.reset(program.value_count());
+        self.is_ambiguous = false;
         self.find_synonyms(view, effects);
         self.number(view, effects);
         self.pin_the_rest(view);
         let renamed = self.choose_names(program, edits);
         let proposed = self.propose_rewrites(edits);
-        Found { renamed, proposed, has_queries }
+        let is_final = !self.is_ambiguous && !self.numbering.is_ambiguous();
+        let final_with = is_final.then_some(edits.rewrites.len());
+        Found { renamed, proposed, has_queries, final_with }
+    }
+
+    /// Lists the queries that are there; whether there are any, or any arithmetic.
+    fn find_work(&mut self, program: &Program, first_run: bool, edits: &EditList) -> bool {
+        if !program.has_numbers() {
+            self.queries.clear();
+            return false;
+        }
+        if first_run {
+            self.queries.clear();
+            if program.may_have(SymbolFlags::SHAPE_QUERY) {
+                let is_query = |&op: &Op| edits.is_kept(op) && program.shape_query(op).is_some();
+                self.queries.extend(program.ops().filter(is_query));
+            }
+        } else {
+            self.queries.retain(|&op| edits.is_kept(op));
+        }
+        let is_arithmetic = |op| program.scalar_operation(op).is_some() && edits.is_kept(op);
+        !self.queries.is_empty() || program.ops().any(is_arithmetic)
     }
 
     /// Two queries of one tensor, or a query and the shape that the tensor carries, may give one
@@ -123,7 +173,8 @@ impl ShapeArithmetic {
                 self.dimensions.get_or_insert_with((mention.tensor, mention.position), USUAL_DIMENSIONS, || number);
             }
         }
-        for op in view.program.ops().filter(|&op| view.edits.is_kept(op)) {
+        let queries = std::mem::take(&mut self.queries);
+        for &op in &queries {
             let Some(tensor) = view.program.shape_query(op).filter(|_| effects.may_merge(op)) else { continue };
             for (position, result) in view.results(op).enumerate() {
                 if let Some(value) = result {
@@ -133,48 +184,60 @@ impl ShapeArithmetic {
                 }
             }
         }
+        self.queries = queries;
     }
 
     fn unite(&mut self, program: &Program, a: Value, b: Value) {
+        if a == b {
+            return;
+        }
         let (a, b) = (self.synonym(a), self.synonym(b));
         let int = ValueKind::Number(NumberType::Int);
         let plausible = match (program.value_hint(a), program.value_hint(b)) {
             (Some(hint_a), Some(hint_b)) => hint_a == hint_b,
             _ => true,
         };
+        if a == b {
+            return;
+        }
         if plausible && program.value_kind(a) == int && program.value_kind(b) == int {
             let (older, newer) = if a < b { (a, b) } else { (b, a) };
             self.synonyms[newer.index()] = older;
+            self.united.insert(newer.index());
+        } else {
+            self.is_ambiguous = true;
         }
     }
 
     /// The value that stands for all its synonyms.
+    #[inline]
     fn synonym(&mut self, mut value: Value) -> Value {
-        while self.synonyms[value.index()] != value {
+        loop {
             let parent = self.synonyms[value.index()];
+            if parent == value {
+                return value;
+            }
             self.synonyms[value.index()] = self.synonyms[parent.index()];
             value = parent;
         }
-        value
     }
 
     /// Walks the program in the order of its text, each op before what is inside it.
     fn number(&mut self, view: View<'_>, effects: &Effects) {
         let program = view.program;
-        self.visible.reset(program.value_count());
         self.visible_order.clear();
         self.stack.clear();
-        self.open(program, Scope::TOP, false);
-        while let Some(current) = self.stack.last_mut() {
+        let mut current = self.open(program, Scope::TOP, false);
+        loop {
             if current.next == current.end {
-                let visible_start = current.visible_start as usize;
-                for value in self.visible_order.drain(visible_start..) {
-                    self.visible.remove(value.index());
+                for value in self.visible_order.drain(current.visible_start as usize..) {
+                    self.marks[value.index()].remove(Marks::VISIBLE);
                 }
-                self.stack.pop();
-                if let Some(around) = self.stack.last() {
-                    // What the owner makes is there behind it, not inside it.
-                    self.make_visible(view.result_values(Op::from_index(around.next as usize - 1)));
+                let Some(around) = self.stack.pop() else { break };
+                current = around;
+                // What the owner makes is there behind it, not inside it.
+                for value in view.result_values(Op::from_index(around.next as usize - 1)) {
+                    self.make_visible(value);
                 }
                 continue;
             }
@@ -187,79 +250,118 @@ impl ShapeArithmetic {
             let pin_all = current.in_fusion || is_fusion;
             self.number_op(view, effects, op, pin_all);
             if let Some(scope) = program.op_scope(op) {
-                self.open(program, scope, pin_all);
-                self.make_visible(view.operand_values(op));
-            } else {
-                self.make_visible(view.result_values(op));
+                self.stack.push(current);
+                current = self.open(program, scope, pin_all);
+                for value in view.operand_values(op) {
+                    self.make_visible(value);
+                }
             }
         }
     }
 
-    fn open(&mut self, program: &Program, scope: Scope, in_fusion: bool) {
+    fn open(&self, program: &Program, scope: Scope, in_fusion: bool) -> OpenScope {
         let range = program.scope_range(scope);
         let visible_start = self.visible_order.len() as u32;
-        self.stack.push(OpenScope { next: range.start as u32, end: range.end as u32, in_fusion, visible_start });
+        OpenScope { next: range.start as u32, end: range.end as u32, in_fusion, visible_start }
     }
 
-    fn make_visible(&mut self, values: impl Iterator<Item = Value>) {
-        for value in values {
-            if self.visible.insert(value.index()) {
-                self.visible_order.push(value);
-            }
+    #[inline]
+    fn make_visible(&mut self, value: Value) {
+        let marks = &mut self.marks[value.index()];
+        if *marks & (Marks::NUMBER | Marks::VISIBLE) == Marks::NUMBER {
+            marks.insert(Marks::VISIBLE);
+            self.visible_order.push(value);
         }
     }
 
+    fn pin(&mut self, value: Value) {
+        self.marks[value.index()].insert(Marks::PINNED);
+    }
+
+    fn is_pinned(&self, value: Value) -> bool {
+        self.marks[value.index()].contains(Marks::PINNED)
+    }
+
+    #[inline]
     fn number_op(&mut self, view: View<'_>, effects: &Effects, op: Op, pin_all: bool) {
         let program = view.program;
+        let (symbol, has_scope) = (program.symbol_flags(op), program.op_scope(op).is_some());
+        let fixed = symbol.contains(SymbolFlags::RETURN) || program.flags(op).contains(OpFlags::FIXED_NAMES);
+        let pin_all = pin_all || fixed;
+        let pin_results =
+            pin_all || !symbol.contains(SymbolFlags::USUAL_PRINTER) || symbol.contains(SymbolFlags::EFFECT);
+        let pinned = |pins| if pins { Marks::PINNED } else { Marks::empty() };
         // A number that is read before anything defined it is an input, of unknown sign: that a
         // tensor later turns out to have it as a dimension says nothing of what came before.
+        let read = Marks::USED | pinned(pin_all);
         for value in view.operand_values(op) {
-            if program.value_kind(value).is_number() && !self.visible.contains(value.index()) {
-                self.pinned.insert(value.index());
-                if !self.defined.contains(value.index()) {
-                    self.read(program, value);
+            let marks = &mut self.marks[value.index()];
+            let before = *marks;
+            marks.insert(read);
+            if before & (Marks::NUMBER | Marks::VISIBLE) == Marks::NUMBER {
+                marks.insert(Marks::PINNED);
+                if !before.contains(Marks::DEFINED) {
+                    self.read_input(program, value);
                 }
             }
-            self.used.insert(value.index());
         }
+        let made = Marks::DEFINED | pinned(pin_results);
+        let mut makes_numbers = false;
         for value in view.result_values(op) {
-            self.defined.insert(value.index());
-        }
-        let fixed =
-            program.symbol_flags(op).contains(SymbolFlags::RETURN) || program.flags(op).contains(OpFlags::FIXED_NAMES);
-        if pin_all || fixed {
-            for value in view.operand_values(op).chain(view.result_values(op)) {
-                self.pinned.insert(value.index());
-            }
-            return;
-        }
-        let understood = effects.may_merge(op);
-        let symbol = program.symbol_flags(op);
-        if !symbol.contains(SymbolFlags::USUAL_PRINTER) || symbol.contains(SymbolFlags::EFFECT) {
-            for value in view.result_values(op) {
-                self.pinned.insert(value.index());
-            }
-        }
-        if let (true, Some(tensor)) = (understood, program.shape_query(op)) {
-            for (position, result) in view.results(op).enumerate() {
-                let Some(value) = result else { continue };
-                if program.value_kind(value) == ValueKind::Number(NumberType::Int) {
-                    let hint = program.value_hint(value);
-                    let synonym = self.synonym(value);
-                    let width = program.results(op).len();
-                    self.numbering.bind_dimension(synonym, (tensor, position as u32), width, hint);
-                } else {
-                    self.pinned.insert(value.index());
+            let marks = &mut self.marks[value.index()];
+            marks.insert(made);
+            if marks.contains(Marks::NUMBER) {
+                makes_numbers = true;
+                if !has_scope {
+                    self.make_visible(value);
                 }
             }
+        }
+        if pin_all {
             return;
         }
-        let arithmetic = view.scalar_op(op).filter(|&(_, result)| view.operand_values(op).all(|value| value != result));
-        if let (true, Some((scalar, result))) = (understood, arithmetic) {
-            let mut nodes = view.operands(op).map(|operand| self.operand_node(program, operand));
-            let a = nodes.next().expect("scalar arithmetic has operands");
-            let b = nodes.next();
-            drop(nodes);
+        // What is rarer is kept apart from what every op needs.
+        let understood = effects.may_merge(op);
+        if symbol.contains(SymbolFlags::SHAPE_QUERY) && understood {
+            if let Some(tensor) = program.shape_query(op) {
+                self.number_query(view, op, tensor);
+                return;
+            }
+        }
+        if makes_numbers {
+            self.number_result(view, op, understood);
+        }
+    }
+
+    #[inline(never)]
+    fn number_query(&mut self, view: View<'_>, op: Op, tensor: Value) {
+        let program = view.program;
+        let width = program.results(op).len();
+        for (position, result) in view.results(op).enumerate() {
+            let Some(value) = result else { continue };
+            if program.value_kind(value) == ValueKind::Number(NumberType::Int) {
+                let hint = program.value_hint(value);
+                let synonym = self.synonym(value);
+                self.numbering.bind_dimension(synonym, (tensor, position as u32), width, hint);
+            } else {
+                self.pin(value);
+            }
+        }
+    }
+
+    #[inline(never)]
+    fn number_result(&mut self, view: View<'_>, op: Op, understood: bool) {
+        let program = view.program;
+        let arithmetic = if understood { view.scalar_op(op) } else { None };
+        let arithmetic = arithmetic.filter(|&(_, result)| view.operand_values(op).all(|value| value != result));
+        if let Some((scalar, result)) = arithmetic {
+            let is_rewritten = view.edits.rewrite(op).is_some();
+            let mut node = |operand| self.operand_node(program, view.read(operand, is_rewritten));
+            let (a, b) = match *view.operand_row(op) {
+                [a] => (node(a), None),
+                [a, b] => (node(a), Some(node(b))),
+                _ => unreachable!("scalar arithmetic has one operand or two"),
+            };
             let number_type = number_type(program, result);
             let synonym = self.synonym(result);
             let known = self.numbering.node_of(synonym);
@@ -276,11 +378,16 @@ impl ShapeArithmetic {
         if program.op_scope(op).is_none() || !understood {
             for value in view.result_values(op) {
                 if program.value_kind(value).is_number() {
-                    self.pinned.insert(value.index());
+                    self.pin(value);
                     self.read(program, value);
                 }
             }
         }
+    }
+
+    #[cold]
+    fn read_input(&mut self, program: &Program, value: Value) {
+        self.read(program, value);
     }
 
     fn read(&mut self, program: &Program, value: Value) -> Node {
@@ -298,20 +405,24 @@ impl ShapeArithmetic {
     fn pin_the_rest(&mut self, view: View<'_>) {
         let program = view.program;
         for &value in program.outputs().iter().chain(program.pinned()).chain(program.inputs()) {
-            self.pinned.insert(value.index());
+            self.pin(value);
         }
         // A number in the shape of what is there is used as well. What only dead ops mention is nowhere.
         for &ShapeMention { tensor, number, .. } in program.shape_mentions() {
             let index = tensor.index();
-            let is_there = self.defined.contains(index) || self.used.contains(index) || self.pinned.contains(index);
+            let is_there = self.marks[index].intersects(Marks::DEFINED | Marks::USED | Marks::PINNED);
             if let (true, Some(number)) = (is_there, view.edits.current(number)) {
-                self.used.insert(number.index());
+                self.marks[number.index()].insert(Marks::USED);
             }
         }
-        self.pinned.insert_difference(&self.used, &self.defined);
+        for marks in &mut self.marks {
+            if *marks & (Marks::DEFINED | Marks::USED) == Marks::USED {
+                marks.insert(Marks::PINNED);
+            }
+        }
         for &ShapeMention { tensor, number, .. } in program.shape_mentions() {
-            if let (true, Some(number)) = (self.pinned.contains(tensor.index()), view.edits.current(number)) {
-                self.pinned.insert(number.index());
+            if let (true, Some(number)) = (self.is_pinned(tensor), view.edits.current(number)) {
+                self.pin(number);
             }
         }
     }
@@ -328,22 +439,31 @@ impl ShapeArithmetic {
     fn choose_names(&mut self, program: &Program, edits: &mut EditList) -> bool {
         self.representatives.clear();
         self.representatives.resize(self.numbering.node_count(), PackedOption::NONE);
+        // In the order of values: the first that must stay, or else the first of all.
+        self.united.insert_all(self.numbering.named());
+        let united = std::mem::take(&mut self.united);
+        let numbers = || united.iter().map(Value::from_index);
         let has_own_name = |edits: &EditList, value: Value| edits.replacement(value).is_none();
-        for value in program.values().filter(|&value| has_own_name(edits, value)) {
+        for value in numbers().filter(|&value| has_own_name(edits, value)) {
             let Some(node) = self.node_of_number(program, value) else { continue };
             let slot = &mut self.representatives[node.index()];
-            let must_stay = |value: Value| self.pinned.contains(value.index());
+            let must_stay = |value: Value| self.marks[value.index()].contains(Marks::PINNED);
             if slot.get().is_none_or(|first| must_stay(value) && !must_stay(first)) {
                 *slot = value.into();
             }
         }
         edits.replacements.resize(program.value_count(), PackedOption::NONE);
         let mut renamed = false;
-        for value in program.values() {
-            if self.pinned.contains(value.index()) || !has_own_name(edits, value) {
+        for value in numbers() {
+            if !has_own_name(edits, value) {
                 continue;
             }
             let Some(node) = self.node_of_number(program, value) else { continue };
+            if self.is_pinned(value) {
+                let is_the_name = self.representatives[node.index()].get() == Some(value);
+                self.is_ambiguous |= !is_the_name || self.numbering.literal(node).is_some();
+                continue;
+            }
             let replacement: Operand = if let Some(number) = self.numbering.literal(node) {
                 edits.literal(number).into()
             } else {
@@ -356,6 +476,7 @@ impl ShapeArithmetic {
             edits.replacements[value.index()] = replacement.into();
             renamed = true;
         }
+        self.united = united;
         if renamed {
             Self::rename_again(program, edits);
         }
@@ -364,11 +485,13 @@ impl ShapeArithmetic {
 
     /// What earlier runs renamed to a name that has another name now gets that one.
     fn rename_again(program: &Program, edits: &mut EditList) {
-        edits.has_replacements = true;
-        for value in program.values() {
-            let Some(name) = edits.replacement(value).and_then(Operand::value) else { continue };
-            if let Some(other) = edits.replacement(name) {
-                edits.replacements[value.index()] = other.into();
+        // A name that was chosen in this run has no other.
+        if std::mem::replace(&mut edits.has_replacements, true) {
+            for value in program.values() {
+                let Some(name) = edits.replacement(value).and_then(Operand::value) else { continue };
+                if let Some(other) = edits.replacement(name) {
+                    edits.replacements[value.index()] = other.into();
+                }
             }
         }
         let mut rewrites = std::mem::take(&mut edits.rewrites);
@@ -399,6 +522,8 @@ impl ShapeArithmetic {
             });
             if let (Some(Some(a)), Some(Some(b))) = (operands.next(), operands.next()) {
                 edits.rewrites.push(Rewrite { op, scalar: ScalarOp::FloorDiv, operands: [a, b], settled: false });
+            } else {
+                self.is_ambiguous = true;
             }
         }
         let proposed = edits.rewrites.len() > before;

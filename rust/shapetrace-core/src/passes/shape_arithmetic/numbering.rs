@@ -8,7 +8,7 @@ use rustc_hash::FxHashMap;
 
 use super::dimensions::Dimensions;
 use super::rules::{self, Answer, Known};
-use crate::entity::{entity, Entity, PackedOption};
+use crate::entity::{entity, BitSet, Entity, PackedOption};
 use crate::ir::{Number, NumberType, ScalarOp, Value};
 
 entity! {
@@ -43,6 +43,11 @@ pub(super) struct Numbering {
     table: FxHashMap<Key, Node>,
     dimensions: Dimensions<Node>,
     node_of: Vec<PackedOption<Node>>,
+    /// The values that have a node.
+    named: BitSet,
+    /// Some number was found to be two things: its definitions differ in more than which dimension it
+    /// is, it was read before it was defined, or what is known of it contradicts a definition.
+    is_ambiguous: bool,
     /// Whether to recognise floor division, for which the host has an operation.
     floor_division: bool,
 }
@@ -54,11 +59,23 @@ impl Numbering {
         self.dimensions.reset(values);
         self.node_of.clear();
         self.node_of.resize(values, PackedOption::NONE);
+        self.named.reset(values);
+        self.is_ambiguous = false;
         self.floor_division = floor_division;
+    }
+
+    /// Whether a number was found to be two things, so that it depends on their order what it is.
+    pub(super) fn is_ambiguous(&self) -> bool {
+        self.is_ambiguous
     }
 
     pub(super) fn node_of(&self, value: Value) -> Option<Node> {
         self.node_of[value.index()].get()
+    }
+
+    /// The values that have a node.
+    pub(super) fn named(&self) -> &BitSet {
+        &self.named
     }
 
     pub(super) fn node_count(&self) -> usize {
@@ -109,7 +126,8 @@ impl Numbering {
     pub(super) fn bind_dimension(&mut self, value: Value, dimension: (Value, u32), width: usize, hint: Option<Number>) {
         if let Some(node) = self.node_of(value) {
             // The number was known before by this name: so is the dimension.
-            self.dimensions.get_or_insert_with(dimension, width, || node);
+            let there = self.dimensions.get_or_insert_with(dimension, width, || node);
+            self.is_ambiguous |= there != node || self.nodes[node.index()].key != Key::Dimension;
             return;
         }
         let nodes = &mut self.nodes;
@@ -134,12 +152,14 @@ impl Numbering {
             self.name(value, node, hint);
         } else {
             // Never merge on a contradiction: the value stays itself.
+            self.is_ambiguous = true;
             self.read(value, number_type, hint);
         }
     }
 
     fn name(&mut self, value: Value, node: Node, hint: Option<Number>) {
         self.node_of[value.index()] = node.into();
+        self.named.insert(value.index());
         let data = &mut self.nodes[node.index()];
         data.hint = data.hint.or(hint);
     }
@@ -154,19 +174,26 @@ impl Numbering {
         result: NumberType,
         known: Option<Node>,
     ) -> Node {
-        match self.reduce(op, a, b) {
+        let node = match self.reduce(op, a, b) {
             Reduced::Node(node) => node,
             Reduced::Literal(number) => self.number(number),
             Reduced::Apply(op, a, b) => {
+                let key = Key::Apply(op, a, b.into());
                 let same_type = |&node: &Node| self.nodes[node.index()].number_type == result;
                 if let Some(node) = known.filter(same_type) {
-                    return *self.table.entry(Key::Apply(op, a, b.into())).or_insert(node);
+                    *self.table.entry(key).or_insert_with(|| {
+                        self.is_ambiguous = true;
+                        node
+                    })
+                } else {
+                    let known_b = b.map_or(self.known(a), |b| self.known(b));
+                    let nonnegative = rules::is_nonnegative(op, result, self.known(a), known_b);
+                    self.intern(key, result, nonnegative)
                 }
-                let known_b = b.map_or(self.known(a), |b| self.known(b));
-                let nonnegative = rules::is_nonnegative(op, result, self.known(a), known_b);
-                self.intern(Key::Apply(op, a, b.into()), result, nonnegative)
             }
-        }
+        };
+        self.is_ambiguous |= known.is_some_and(|known| known != node);
+        node
     }
 
     /// As [`Numbering::apply`], without making a node.

@@ -1,6 +1,7 @@
 //! The program as the edits made so far leave it.
 
-use crate::ir::{EditList, Number, Op, Program, ScalarOp, Value};
+use crate::entity::PackedOption;
+use crate::ir::{EditList, Number, Op, Operand, Program, ScalarOp, Value};
 
 /// Reads ops under the names and with the rewrites that are in force.
 #[derive(Clone, Copy)]
@@ -17,48 +18,62 @@ pub(super) enum Read {
 }
 
 impl<'a> View<'a> {
-    /// The result slots; none where nothing, or a literal, is written.
-    pub(super) fn results(self, op: Op) -> impl Iterator<Item = Option<Value>> + 'a {
-        self.program.result_range(op).zip(self.program.results(op)).map(move |(slot, result)| {
-            let value = result.get().filter(|_| !self.edits.is_dropped(slot))?;
-            self.edits.current(value)
-        })
+    /// What a result slot writes; none where nothing, or a literal, is written.
+    #[inline]
+    pub(super) fn result(self, slot: usize, result: PackedOption<Value>) -> Option<Value> {
+        let value = result.get().filter(|_| !self.edits.is_dropped(slot))?;
+        self.edits.current(value)
     }
 
+    /// The result slots, as [`View::result`].
+    #[inline]
+    pub(super) fn results(self, op: Op) -> impl Iterator<Item = Option<Value>> + 'a {
+        let start = self.program.result_range(op).start;
+        self.program.results(op).iter().enumerate().map(move |(index, &result)| self.result(start + index, result))
+    }
+
+    #[inline]
     pub(super) fn result_values(self, op: Op) -> impl Iterator<Item = Value> + 'a {
         self.results(op).flatten()
     }
 
-    pub(super) fn operand_values(self, op: Op) -> impl Iterator<Item = Value> + 'a {
-        self.edits.current_operands(self.program, op)
+    /// What the op reads, before renaming.
+    #[inline]
+    pub(super) fn operand_row(self, op: Op) -> &'a [Operand] {
+        self.edits.operand_row(self.program, op)
     }
 
-    pub(super) fn operands(self, op: Op) -> impl Iterator<Item = Read> + 'a {
-        let rewrite = self.edits.rewrite(op);
-        let operands = rewrite.map_or(self.program.operands(op), |rewrite| &rewrite.operands);
-        operands.iter().map(move |&operand| {
-            let literal_of_edits = |constant| Read::Number(self.edits.literal_of(constant));
-            match (operand.value(), operand.constant()) {
-                (Some(value), _) => match self.edits.replacement(value) {
-                    None => Read::Value(value),
-                    Some(other) => match (other.value(), other.constant()) {
-                        (Some(value), _) => Read::Value(value),
-                        (_, Some(constant)) => literal_of_edits(constant),
-                        _ => unreachable!("an operand is a value or a constant"),
-                    },
-                },
-                (_, Some(constant)) if rewrite.is_some() => literal_of_edits(constant),
-                (_, Some(constant)) => Read::Number(self.program.constant(constant)),
-                _ => unreachable!("an operand is a value or a constant"),
-            }
-        })
+    /// The value that an operand is, if it is one.
+    #[inline]
+    pub(super) fn value(self, operand: Operand) -> Option<Value> {
+        self.edits.current(operand.value()?)
+    }
+
+    #[inline]
+    pub(super) fn operand_values(self, op: Op) -> impl Iterator<Item = Value> + 'a {
+        self.operand_row(op).iter().filter_map(move |&operand| self.value(operand))
+    }
+
+    /// What an operand of [`View::operand_row`] is. The literals of a rewrite are those of the edits.
+    #[inline]
+    pub(super) fn read(self, operand: Operand, is_rewritten: bool) -> Read {
+        let (operand, of_edits) = match operand.value().and_then(|value| self.edits.replacement(value)) {
+            Some(other) => (other, true),
+            None => (operand, is_rewritten),
+        };
+        match (operand.value(), operand.constant()) {
+            (Some(value), _) => Read::Value(value),
+            (_, Some(constant)) if of_edits => Read::Number(self.edits.literal_of(constant)),
+            (_, Some(constant)) => Read::Number(self.program.constant(constant)),
+            _ => unreachable!("an operand is a value or a constant"),
+        }
     }
 
     /// As [`Program::scalar_op`].
+    #[inline]
     pub(super) fn scalar_op(self, op: Op) -> Option<(ScalarOp, Value)> {
-        self.program.scalar_operation(op)?;
-        let (scalar, _) = self.program.scalar_op(op)?;
-        let result = self.result_values(op).next()?;
+        let (scalar, result) = self.program.scalar_op(op)?;
+        let result = self.result(self.program.result_range(op).start, result.into())?;
         Some((self.edits.rewrite(op).map_or(scalar, |rewrite| rewrite.scalar), result))
     }
 }
