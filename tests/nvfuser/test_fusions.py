@@ -40,12 +40,12 @@ def test_constant_values_are_fused_alike(name: str, *, grad: bool) -> None:
 def test_symbolic_values_are_fused_no_worse(name: str, *, grad: bool) -> None:
     """With symbolic values the drop-in never takes an op out of a fusion, and never adds a launch.
 
-    The number of fusions alone says little: two that become one are one less, and better.
+    Fusions do not become fewer, either, unless they are all that is left to launch: two that become one are better.
     """
     stock, ours = _stock(name, cache=SYMBOLIC, grad=grad), _ours(name, cache=SYMBOLIC, grad=grad)
     assert ours.counts.ops >= stock.counts.ops
     assert ours.launches <= stock.launches
-    assert ours.counts.count >= stock.counts.count or ours.launches < stock.launches
+    assert ours.counts.count >= stock.counts.count or ours.counts.count == ours.launches < stock.launches
 
 
 @pytest.mark.parametrize("name", sorted(set(FUNCTIONS) - {"known_reshape"}))
