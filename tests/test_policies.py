@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import sys
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ import torch
 from thunder.core.proxies import TensorProxy
 
 import shapetrace_rs
+from shapetrace_rs import _thunder
 from trace_tools import (
     EFFECT,
     LEVELS,
@@ -391,13 +393,71 @@ def test_rebuilt_ops_keep_what_executors_hang_on_them() -> None:
         use.source_filename, use.source_positions = "file.py", object()
         assert use.flat_proxy_args[1] is j0
         finish(trace, (r, i0), a)
-    kept = find(optimized(trace), "use")
+    use._line_no = 7
+    optimized_trace = optimized(trace)
+    kept = find(optimized_trace, "use")
     assert kept is not use
+    assert list(vars(kept)) == [field.name for field in dataclasses.fields(use)]
+    assert kept._line_no is None
     for field in ("sym", "header", "_executor", "_call_ctx", "source_filename", "source_positions", "kwargs"):
         assert getattr(kept, field) is getattr(use, field), field
     assert kept.tags == use.tags
     assert kept.tags is not use.tags
     assert kept.flat_proxy_args == (a, i0)
+    by_class = _thunder.rebuild(use, {"args": kept.args, "output": kept.output})
+    assert vars(by_class) == {key: value for key, value in vars(kept).items() if not key.startswith("flat_")}
+
+
+def test_rebuilt_ops_are_of_the_class_that_they_were_of() -> None:
+    """An op of a class of its own is made anew by that class, with all that it does to be made."""
+    from thunder.core.symbol import BoundSymbol
+
+    made = []
+
+    @dataclasses.dataclass
+    class Counted(BoundSymbol):
+        def __post_init__(self) -> None:
+            super().__post_init__()
+            made.append(self)
+
+    with new_trace() as trace:
+        a = tensor("a")
+        prims.unpack_trivial(a, name="a")
+        i0, j0 = integer("i0"), integer("j0")
+        emit(trace, prims.shape, a, output=(i0, integer("i1", 3)))
+        emit(trace, prims.shape, a, output=(j0, integer("j1", 3)))
+        emit(trace, symbol("use"), a, j0, output=tensor("r"))
+        use = trace.bound_symbols[-1]
+        fields = {field.name: getattr(use, field.name) for field in dataclasses.fields(use)}
+        trace.bound_symbols[-1] = Counted(**fields)
+        finish(trace, (use.output, i0), a)
+    made.clear()
+    kept = find(optimized(trace), "use")
+    assert type(kept) is Counted
+    assert any(kept is one for one in made)
+    assert kept.args == (a, i0)
+
+
+def test_only_the_class_that_is_known_is_done_without() -> None:
+    """Thunder's class does nothing but set its fields; one that does more, or has other fields, is called."""
+    from thunder.core.symbol import BoundSymbol
+
+    @dataclasses.dataclass
+    class Grown(BoundSymbol):
+        more: int = 0
+
+    @dataclasses.dataclass
+    class Checked(BoundSymbol):
+        def __post_init__(self) -> None:
+            self.args = tuple(map(str, self.args))
+
+    @dataclasses.dataclass
+    class Watched(BoundSymbol):
+        def __setattr__(self, name: str, value: Any) -> None:
+            object.__setattr__(self, name, value)
+
+    assert _thunder.host().fields is not None
+    assert [_thunder._fields_to_copy(kind) for kind in (Grown, Checked, Watched)] == [None] * 3
 
 
 def test_options_are_checked_when_they_are_made() -> None:
@@ -450,3 +510,18 @@ def test_python_floor_division_only_where_it_can_run() -> None:
             seen[floor_division] = "py_floordiv" in names or "floordiv" in names
     assert seen == {True: True, False: False}
     assert sys.modules["thunder.core.prims"].PrimIDs.PY_FLOORDIV
+
+
+def test_an_op_that_becomes_another_leaves_its_call_behind() -> None:
+    """What an executor hangs on an op to call it is not for the op that takes its place."""
+    compiled = thunder.jit(lambda x, n: x.reshape(x.shape[0] // n, -1), cache="symbolic values")
+    compiled(torch.ones(6, 3), 2)
+    trace = thunder.last_traces(compiled)[0]
+    before = list(walk(trace))
+    for op in before:
+        op._call_ctx, op._import_ctx, op._object_ctx = {op.sym.name: print}, {"module": sys}, {"thing": print}
+    made = [op for op in walk(optimized(trace)) if op.sym.name == "py_floordiv"]
+    assert made
+    for op in made:
+        assert not any(op is one for one in before)
+        assert (op.kwargs, op._call_ctx, op._import_ctx, op._object_ctx) == ({}, None, {}, {})

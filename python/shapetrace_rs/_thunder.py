@@ -111,6 +111,7 @@ def host() -> SimpleNamespace:
         flatten=_children,
         unflatten=_with_children,
         rebuild=rebuild,
+        fields=_fields_to_copy(thunder.symbol.BoundSymbol),
         reshape=_reshape,
         scalar_symbol=_scalar_symbol,
         invalid_trace_error=errors.InvalidTraceError,
@@ -255,6 +256,33 @@ def rebuild(bound_symbol: Any, changes: dict[str, Any]) -> Any:
         _object_ctx=bound_symbol._object_ctx if same else {},
         _executor=bound_symbol._executor,
     )
+
+
+_COPIED = (
+    *("sym", "args", "kwargs", "output", "subsymbols", "header", "source_filename", "source_positions", "tags"),
+    *("_call_ctx", "_import_ctx", "_object_ctx", "_executor"),
+)
+_EMPTY = ("_line_no",)
+
+
+def _fields_to_copy(bound_symbol_class: Any) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
+    """What `rebuild` sets if the symbol stays, for the native part to do the same without running Python code.
+
+    Args:
+        bound_symbol_class: Thunder's `BoundSymbol`.
+
+    Returns:
+        The fields that a new bound symbol has from the original, and those that are `None` in it, in the order in which
+        the class sets them. `None` if the class does more, or other things, than the one that is known here.
+    """
+    known = (
+        tuple(field.name for field in dataclasses.fields(bound_symbol_class)) == _COPIED + _EMPTY
+        and bound_symbol_class.__new__ is object.__new__
+        and bound_symbol_class.__setattr__ is object.__setattr__
+        # It turns `args` into a tuple, which they are by then.
+        and bound_symbol_class.__post_init__.__code__.co_names == ("tuple", "args")
+    )
+    return (_COPIED, _EMPTY) if known else None
 
 
 def _reshape(proxy: Any, shape: Any) -> Any:

@@ -152,6 +152,7 @@ def host() -> SimpleNamespace:
         flatten=list,
         unflatten=lambda container, children: type(container)(children),
         rebuild=rebuild,
+        fields=(tuple(field.name for field in dataclasses.fields(BoundSymbol)), ()),
         reshape=reshape,
         scalar_symbol=SCALARS.__getitem__,
         invalid_trace_error=errors.InvalidTraceError,

@@ -8,6 +8,7 @@ use shapetrace_core::analysis::effects::Effects;
 use shapetrace_core::entity::Entity;
 use shapetrace_core::ir::{EditList, Number, NumberType, Op, OpStatus, Operand, Program, Scope, SymbolFlags, Value};
 
+use crate::copies::Changes;
 use crate::flatten::{push_children, ProxyKind, Shape};
 use crate::host::Host;
 use crate::names::names;
@@ -122,15 +123,14 @@ impl<'a, 'py> Applier<'a, 'py> {
         let py = self.py;
         let names = names(py);
         let original = self.reader.reading.bound_symbols.get(py, op.index());
-        let changes = PyDict::new(py);
+        let mut changes = Changes::default();
         if let Some(rewrite) = self.edits.rewrite(op).copied() {
-            let symbol = self.host.scalar_symbol.bind(py).call1((rewrite.scalar.name(),))?;
+            changes.sym = Some(self.host.scalar_symbol.bind(py).call1((rewrite.scalar.name(),))?);
             let mut operands = Vec::new();
             for operand in rewrite.operands {
                 operands.push(self.operand(operand)?);
             }
-            changes.set_item("sym", symbol)?;
-            changes.set_item("args", PyTuple::new(py, operands)?)?;
+            changes.args = Some(PyTuple::new(py, operands)?.into_any());
         } else if self.edits.has_replacements() {
             let mut rename = |applier: &mut Self, leaf: &Bound<'py, PyAny>, is_proxy: bool| {
                 if is_proxy {
@@ -139,26 +139,20 @@ impl<'a, 'py> Applier<'a, 'py> {
                     Ok(None)
                 }
             };
-            for field in [&names.args, &names.kwargs] {
-                let before = original.getattr(field)?;
-                if let Some(after) = self.map(&before, &mut rename, 0)? {
-                    changes.set_item(field, after)?;
-                }
-            }
+            changes.args = self.map(&original.getattr(&names.args)?, &mut rename, 0)?;
+            changes.kwargs = self.map(&original.getattr(&names.kwargs)?, &mut rename, 0)?;
         }
         let mut slots = self.program.result_range(op);
         if self.edits.has_replacements() || slots.any(|slot| self.edits.is_dropped(slot)) {
-            if let Some(after) = self.output(op, &original.getattr(&names.output)?)? {
-                changes.set_item(&names.output, after)?;
-            }
+            changes.output = self.output(op, &original.getattr(&names.output)?)?;
         }
         if let Some(scope) = self.program.op_scope(op) {
             let differs = |op: Op| !self.edits.is_kept(op) || self.edits.is_changed(op);
             if self.program.scope_ops(scope).any(differs) {
-                changes.set_item(&names.subsymbols, self.list(scope)?)?;
+                changes.subsymbols = Some(self.list(scope)?.into_any());
             }
         }
-        Ok(self.host.rebuild.bind(py).call1((original, changes))?.unbind())
+        Ok(changes.apply(self.host, &original)?.unbind())
     }
 
     /// The output of an op as it is written from now on, if it is another.

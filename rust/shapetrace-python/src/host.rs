@@ -3,6 +3,8 @@
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 
+use crate::copies::CopiedFields;
+
 /// What the binding needs of thunder. Made from the object that `shapetrace_rs._thunder.host()`
 /// returns, attribute by attribute.
 pub(crate) struct Host {
@@ -34,6 +36,8 @@ pub(crate) struct Host {
     pub(crate) unflatten: Py<PyAny>,
     /// `(bound symbol, changed fields) -> bound symbol`
     pub(crate) rebuild: Py<PyAny>,
+    /// What `rebuild` sets for a `bound_symbol` whose symbol stays, if that is known
+    pub(crate) fields: Option<CopiedFields>,
     /// `(tensor proxy, shape) -> tensor proxy of the same name`
     pub(crate) reshape: Py<PyAny>,
     /// `(scalar name) -> symbol`
@@ -64,6 +68,7 @@ impl Host {
             flatten: get("flatten")?,
             unflatten: get("unflatten")?,
             rebuild: get("rebuild")?,
+            fields: CopiedFields::from_python(&host.getattr("fields")?)?,
             reshape: get("reshape")?,
             scalar_symbol: get("scalar_symbol")?,
             invalid_trace_error: get("invalid_trace_error")?,

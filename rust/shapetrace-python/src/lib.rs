@@ -3,6 +3,7 @@
 
 mod apply;
 mod borrowed;
+mod copies;
 mod decode;
 mod encode;
 mod equality;
