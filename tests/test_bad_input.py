@@ -491,6 +491,24 @@ def test_predicate_that_optimizes(level: str) -> None:
 
 
 @each_level
+@pytest.mark.parametrize("wait", [1, 3, 20])
+def test_predicate_that_changes_what_is_read_next(level: str, wait: int) -> None:
+    """What a predicate does to an op that is still to be read counts, however far ahead memory was asked for."""
+    trace = chain(60)
+    expected = op_names(shapetrace_rs.optimize(trace, level=level))
+    assert len(expected) == 62
+    early, late = trace.bound_symbols[3], trace.bound_symbols[31]
+    # What lies between them is dead, until a predicate says that it is not.
+    needed, late.args = late.args, early.args
+
+    def predicate(op: Any) -> None:
+        if op is trace.bound_symbols[31 - wait]:
+            late.args = needed
+
+    assert op_names(shapetrace_rs.optimize(trace, level=level, effects=predicate)) == expected
+
+
+@each_level
 def test_threads(level: str) -> None:
     """Several threads may optimize several traces, and one and the same trace, at once."""
     traces = [small_trace() for _ in range(3)]

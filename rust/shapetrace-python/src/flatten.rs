@@ -175,6 +175,18 @@ impl Types {
         matches!(self.known(ffi::Py_TYPE(object)), Some(Shape::Proxy(class)) if class.name_layout.is_some())
     }
 
+    /// Where the name of a proxy is, to ask for that memory.
+    ///
+    /// # Safety
+    /// The interpreter is attached, and the object is alive.
+    #[inline]
+    pub(crate) unsafe fn name_place(&self, py: Python<'_>, object: *mut ffi::PyObject) -> Option<*mut ffi::PyObject> {
+        let Some(Shape::Proxy(class)) = self.known(ffi::Py_TYPE(object)) else { return None };
+        let layout = &self.name_layouts[usize::from(class.name_layout?)];
+        let names = [names(py).own_name.as_ptr()];
+        layout.is_current().then(|| layout.read(object, &names))?.map(|[name]| name)
+    }
+
     #[cold]
     fn classify(&mut self, host: &Host, object: &Bound<'_, PyAny>) -> PyResult<Shape> {
         let py = object.py();

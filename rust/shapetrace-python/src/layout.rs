@@ -345,6 +345,19 @@ pub(crate) unsafe fn is_surely_not_in_set(set: *mut ffi::PyObject, hash: isize) 
     (*first).key.is_null()
 }
 
+/// Asks for the memory that [`is_surely_not_in_set`] will look at, if the object is a set with anything in it.
+///
+/// # Safety
+/// The interpreter is attached, and the object is alive.
+#[inline]
+#[allow(clippy::cast_sign_loss, reason = "a mask has no sign")]
+pub(crate) unsafe fn prefetch_set_entry(object: *mut ffi::PyObject, hash: isize) {
+    if place::KNOWN && ffi::Py_TYPE(object) == &raw mut ffi::PySet_Type && ffi::PySet_GET_SIZE(object) > 0 {
+        let set = object.cast::<ffi::PySetObject>();
+        prefetch((*set).table.add((hash & (*set).mask) as usize).cast());
+    }
+}
+
 /// Compares direct reads with `getattr` on objects in every state that one can be in: fresh, with
 /// its dictionary asked for, with more attributes than the class knows, with one missing.
 pub(crate) fn direct_reads_work(py: pyo3::Python<'_>) -> bool {

@@ -4,6 +4,8 @@
 //! words in one array, with the keys where they are compared, costs one line of memory and a few
 //! instructions; and a trace of three ops must not pay for clearing what one of a million left.
 
+use crate::layout::prefetch;
+
 /// One place. It is taken if its stamp is that of the table.
 #[derive(Clone, Copy, Default)]
 struct Entry {
@@ -70,6 +72,12 @@ impl Table {
         debug_assert!(self.entries.len().is_power_of_two());
         // SAFETY: the number of places is a power of two, so the mask keeps the index below it.
         unsafe { self.entries.get_unchecked(place & (self.entries.len() - 1)) }
+    }
+
+    /// Asks for the memory that the search for a key begins with.
+    #[inline]
+    pub(crate) fn prefetch(&self, key: usize) {
+        prefetch(std::ptr::from_ref(self.entry(self.start(key))).cast());
     }
 
     /// The id of the first entry with this key that is accepted.

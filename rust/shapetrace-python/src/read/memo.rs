@@ -21,6 +21,7 @@ use pyo3::prelude::*;
 use shapetrace_core::entity::Entity;
 use shapetrace_core::ir::{Op, OpFlags, Scope, Value, ValueKind};
 
+use super::survey::items;
 use super::{field_names, has_effect_tag, literal, number_facts, ReadOptions, Reader, FIELDS};
 use crate::flatten::{ProxyKind, Shape};
 use crate::host::Host;
@@ -148,7 +149,7 @@ impl Reader {
             let owner = program.scope_owner(scope);
             let list = owner.map_or(list.as_ptr(), |owner| self.memo.ops[owner.index()].parts[4]);
             let range = program.scope_range(scope);
-            let Some((items, len)) = items(list) else { return false };
+            let Some((first, len)) = items(list) else { return false };
             if len != range.len() {
                 return false;
             }
@@ -165,7 +166,7 @@ impl Reader {
                     prefetch(subsymbols.cast());
                     prefetch(tags.cast());
                 }
-                let item = *items.add(index);
+                let item = *first.add(index);
                 if item != addresses.pointer(op) || ffi::Py_TYPE(item) != class {
                     return false;
                 }
@@ -184,7 +185,7 @@ impl Reader {
                     Some(Ok(tagged)) if tagged == flags.contains(OpFlags::EFFECT) => {}
                     _ => return false,
                 }
-                if program.op_scope(op).is_none() && self::items(subsymbols).is_none_or(|(_, len)| len > 0) {
+                if program.op_scope(op).is_none() && items(subsymbols).is_none_or(|(_, len)| len > 0) {
                     return false;
                 }
             }
@@ -244,20 +245,5 @@ impl ReadOptions<'_, '_> {
     /// Whether the list alone says what is read.
     fn are_plain(&self) -> bool {
         self.output.is_none() && self.needed.is_none() && self.effects.is_none() && self.inputs.is_none()
-    }
-}
-
-/// The items of a list or tuple, and how many there are.
-///
-/// # Safety
-/// `list` is alive; what is returned holds until Python code runs.
-unsafe fn items(list: *mut ffi::PyObject) -> Option<(*const *mut ffi::PyObject, usize)> {
-    if ffi::PyList_CheckExact(list) != 0 {
-        Some(((*list.cast::<ffi::PyListObject>()).ob_item.cast_const(), ffi::PyList_GET_SIZE(list).unsigned_abs()))
-    } else if ffi::PyTuple_CheckExact(list) != 0 {
-        let items = &raw const (*list.cast::<ffi::PyTupleObject>()).ob_item;
-        Some((items.cast(), ffi::PyTuple_GET_SIZE(list).unsigned_abs()))
-    } else {
-        None
     }
 }

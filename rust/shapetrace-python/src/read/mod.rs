@@ -14,6 +14,7 @@
 //! [`memo`].
 
 mod memo;
+mod survey;
 
 use pyo3::exceptions::{PyAttributeError, PyTypeError};
 use pyo3::ffi;
@@ -34,6 +35,7 @@ use crate::layout::{self, prefetch, Layout};
 use crate::names::names;
 use crate::table::Table;
 use memo::Memo;
+use survey::{items, Survey, View};
 
 /// So many symbols are remembered before all are forgotten.
 const SYMBOL_LIMIT: usize = 4096;
@@ -45,18 +47,8 @@ const NESTING_LIMIT: u32 = 1 << 18;
 /// than any memory holds.
 const OP_LIMIT: usize = 1 << 24;
 
-/// What is asked for ahead of reading.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Step {
-    /// The bound symbol.
-    Object,
-    /// Where its attributes are.
-    Values,
-    /// What these point to.
-    Parts,
-    /// Where the attributes of what it makes are: a name is read there.
-    Made,
-}
+/// Shorter lists are read without a survey: there is not much to wait for.
+const SURVEY_FROM: usize = 16;
 
 /// One symbol seen before.
 struct KnownSymbol {
@@ -236,45 +228,6 @@ impl Reading {
     }
 }
 
-/// Attributes that were read when their memory was asked for, for a few bound symbols. Each is at the
-/// place that its position gives it, so that what is found does not depend on addresses.
-struct Ahead([(*mut ffi::PyObject, u64, [*mut ffi::PyObject; FIELDS]); 2 * AHEAD_PLACES]);
-
-/// A power of two, and more than are looked at ahead.
-const AHEAD_PLACES: usize = 8;
-
-impl Default for Ahead {
-    fn default() -> Self {
-        Self([(std::ptr::null_mut(), 0, [std::ptr::null_mut(); FIELDS]); 2 * AHEAD_PLACES])
-    }
-}
-
-impl Ahead {
-    /// The place of an op by its index in the list that is being read.
-    #[inline]
-    fn of_item(index: usize) -> usize {
-        index % AHEAD_PLACES
-    }
-
-    /// The place of the first op of a scope by the index of the scope among those still to be read.
-    #[inline]
-    fn of_scope(index: usize) -> usize {
-        AHEAD_PLACES + index % AHEAD_PLACES
-    }
-
-    #[inline]
-    fn put(&mut self, place: usize, item: *mut ffi::PyObject, epoch: u64, parts: [*mut ffi::PyObject; FIELDS]) {
-        self.0[place] = (item, epoch, parts);
-    }
-
-    /// The attributes, if no Python code ran since they were read.
-    #[inline]
-    fn get(&self, place: usize, item: *mut ffi::PyObject, epoch: u64) -> Option<&[*mut ffi::PyObject; FIELDS]> {
-        let (of, then, parts) = &self.0[place];
-        (*of == item && *then == epoch).then_some(parts)
-    }
-}
-
 /// The attributes of a bound symbol that are read, in this order.
 const FIELDS: usize = 6;
 
@@ -296,7 +249,7 @@ pub(crate) struct Reader {
     passing_symbols: Vec<usize>,
     calls: u64,
     walk: Walk,
-    ahead: Ahead,
+    survey: Survey,
     program: Program,
     pub(crate) reading: Reading,
     memo: Memo,
@@ -363,8 +316,23 @@ struct Call<'a, 'py> {
     returned: Vec<Value>,
     /// How deep the scope is that is being read.
     depth: u32,
-    /// Which of the scopes still to be read it was.
-    scope_index: usize,
+}
+
+impl<'py> Call<'_, 'py> {
+    /// What is needed to look at ops of the top level, or of others.
+    fn view<'a>(
+        &'a self,
+        layout: &'a Layout<FIELDS>,
+        types: &'a Types,
+        reading: &'a Reading,
+        top: bool,
+    ) -> View<'a, 'py> {
+        let Reading { value_of_proxy, value_of_name, .. } = reading;
+        let class = self.host.bound_symbol.as_ptr().cast();
+        let whole = self.options.full || top;
+        let (py, names, effect_tag_hash) = (self.py, &self.fields, self.host.effect_tag_hash);
+        View { py, layout, names, class, effect_tag_hash, types, value_of_proxy, value_of_name, whole }
+    }
 }
 
 impl Reader {
@@ -422,8 +390,11 @@ impl Reader {
             }
         }
         self.start_memo(bound_symbols, options);
+        // SAFETY: the caller has the list.
+        let is_long = unsafe { items(bound_symbols.as_ptr()) }.is_some_and(|(_, len)| len >= SURVEY_FROM);
+        self.survey.start(is_long && self.layout.is_some());
         let builder = ProgramBuilder::recycle(std::mem::take(&mut self.program));
-        let mut call = Call { py, host, options, builder, fields, returned: Vec::new(), depth: 0, scope_index: 0 };
+        let mut call = Call { py, host, options, builder, fields, returned: Vec::new(), depth: 0 };
         call.builder.open_top_scope().map_err(invalid)?;
         // SAFETY: the caller has the list.
         unsafe { self.read_scope(&mut call, bound_symbols.as_ptr(), true)? };
@@ -438,11 +409,14 @@ impl Reader {
                 return Err(host.invalid_trace(py, &message, None, None, hint));
             }
             call.depth = depth;
-            call.scope_index = self.reading.pending.len();
-            self.ask_for_scopes(&call);
             call.builder.open_scope(owner).map_err(invalid)?;
             // SAFETY: the list is alive: no Python code ran since it was noted, or it is held.
-            unsafe { self.read_scope(&mut call, list, false)? };
+            unsafe {
+                if self.survey.is_over(call.builder.op_count()) {
+                    self.look_at_lists(&call, list);
+                }
+                self.read_scope(&mut call, list, false)?;
+            }
         }
         let Call { mut builder, returned, .. } = call;
         for value in returned {
@@ -494,21 +468,23 @@ impl Reader {
             let mut index = 0;
             // The length is asked each time: code of the user that runs in between could change it.
             while index < ffi::PyList_GET_SIZE(list).unsigned_abs() {
-                let at = |index: usize| ffi::PyList_GET_ITEM(list, index as ffi::Py_ssize_t);
-                self.ask_ahead(call, index, ffi::PyList_GET_SIZE(list).unsigned_abs(), top, at);
-                self.read_item(call, at(index), index, top)?;
+                if self.survey.is_over(call.builder.op_count()) {
+                    let (items, len) = items(list).expect("a list");
+                    self.look_at_items(call, (items.add(index), len - index), top);
+                }
+                self.read_item(call, ffi::PyList_GET_ITEM(list, index as ffi::Py_ssize_t), top)?;
                 index += 1;
             }
         } else if ffi::PyTuple_CheckExact(list) != 0 {
             for index in 0..ffi::PyTuple_GET_SIZE(list) {
-                self.read_item(call, ffi::PyTuple_GET_ITEM(list, index), index.unsigned_abs(), top)?;
+                self.read_item(call, ffi::PyTuple_GET_ITEM(list, index), top)?;
             }
         } else {
             // Each step of the iterator is Python code, and gives an object that nobody else may have.
             self.reading.hold(py);
             for item in Bound::from_borrowed_ptr(py, list).try_iter()? {
                 let item = item?;
-                let read = self.read_item(call, item.as_ptr(), 0, top);
+                let read = self.read_item(call, item.as_ptr(), top);
                 self.reading.hold(py);
                 read?;
             }
@@ -522,116 +498,28 @@ impl Reader {
         Ok(())
     }
 
-    /// Asks for the memory that the next bound symbols of a scope are in.
-    #[inline]
-    unsafe fn ask_ahead(
-        &mut self,
-        call: &Call<'_, '_>,
-        index: usize,
-        len: usize,
-        top: bool,
-        at: impl Fn(usize) -> *mut ffi::PyObject,
-    ) {
-        if self.layout.is_none() {
-            return;
-        }
-        // Written out, for this is done for every op; most scopes inside others have one.
-        let left = len - index;
-        if left <= 1 {
-            return;
-        }
-        self.ask_for_op(call, at(index + 1), Ahead::of_item(index + 1), Step::Made, top);
-        if left <= 3 {
-            return;
-        }
-        self.ask_for_op(call, at(index + 3), Ahead::of_item(index + 3), Step::Parts, top);
-        if left > 5 {
-            self.ask_for_op(call, at(index + 5), Ahead::of_item(index + 5), Step::Values, top);
-        }
-        if left > 8 {
-            self.ask_for_op(call, at(index + 8), Ahead::of_item(index + 8), Step::Object, top);
-        }
-    }
-
-    /// Asks for the memory of the scopes that come next.
-    #[inline]
-    fn ask_for_scopes(&mut self, call: &Call<'_, '_>) {
-        if self.layout.is_none() {
-            return;
-        }
-        // Most scopes have one or two ops, too few to look ahead inside them.
-        let len = self.reading.pending.len();
-        if len < 2 {
-            return;
-        }
-        self.ask_for_scope(call, len - 2, Step::Parts);
-        if len >= 4 {
-            self.ask_for_scope(call, len - 4, Step::Values);
-        }
-        if len >= 6 {
-            self.ask_for_scope(call, len - 6, Step::Object);
-        }
-    }
-
-    /// Asks for the memory of the first op of a scope.
-    #[inline(always)]
-    #[allow(clippy::inline_always, reason = "as for `ask_for_op`")]
-    fn ask_for_scope(&mut self, call: &Call<'_, '_>, index: usize, step: Step) {
-        let list = self.reading.pending[index].list;
-        // SAFETY: the list is alive; that it is a list and has an item is asked first.
-        unsafe {
-            if ffi::PyList_CheckExact(list) != 0 && ffi::PyList_GET_SIZE(list) > 0 {
-                self.ask_for_op(call, ffi::PyList_GET_ITEM(list, 0), Ahead::of_scope(index), step, false);
-            }
-        }
-    }
-
-    /// Asks for the memory of one op.
+    /// Looks at the next ops of a list.
     ///
     /// # Safety
-    /// `item` is alive.
-    #[inline(always)]
-    #[allow(clippy::inline_always, reason = "each step is a few instructions, and known where it is called")]
-    unsafe fn ask_for_op(
-        &mut self,
-        call: &Call<'_, '_>,
-        item: *mut ffi::PyObject,
-        place: usize,
-        step: Step,
-        top: bool,
-    ) {
-        if step == Step::Object {
-            prefetch(item.cast::<u8>().wrapping_sub(32));
-            prefetch(item.cast());
-            return;
-        }
-        if ffi::Py_TYPE(item).cast() != call.host.bound_symbol.as_ptr() {
-            return;
-        }
-        if step == Step::Values {
-            Layout::<FIELDS>::prefetch_values(item);
-            return;
-        }
-        let is_whole = call.options.full || top;
-        if step == Step::Parts {
-            let Some(layout) = &self.layout else { return };
-            let Some(parts) = layout.read(item, &call.fields) else { return };
-            let [_, args, kwargs, output, subsymbols, tags] = parts;
-            prefetch(output.cast());
-            prefetch(subsymbols.cast());
-            prefetch(tags.cast());
-            if is_whole {
-                prefetch(args.cast());
-                prefetch(kwargs.cast());
-            }
-            self.ahead.put(place, item, self.reading.epoch, parts);
-        } else if is_whole {
-            if let Some(&[_, _, _, output, _, _]) = self.ahead.get(place, item, self.reading.epoch) {
-                if self.types.has_layout(output) {
-                    Layout::<1>::prefetch_values(output);
-                }
-            }
-        }
+    /// The items are so many, and alive.
+    #[inline(never)]
+    unsafe fn look_at_items(&mut self, call: &Call<'_, '_>, items: (*const *mut ffi::PyObject, usize), top: bool) {
+        let Self { survey, layout: Some(layout), types, reading, .. } = self else { return };
+        let view = call.view(layout, types, reading, top);
+        survey.look_at_items(&view, (call.builder.op_count(), reading.epoch), items);
+    }
+
+    /// Looks at the ops of a list inside an op, and of the lists that are read after it.
+    ///
+    /// # Safety
+    /// The list and those of the pending scopes are alive.
+    #[inline(never)]
+    unsafe fn look_at_lists(&mut self, call: &Call<'_, '_>, list: *mut ffi::PyObject) {
+        let Self { survey, layout: Some(layout), types, reading, .. } = self else { return };
+        let view = call.view(layout, types, reading, false);
+        let later = reading.pending.iter().rev().map(|pending| pending.list);
+        let lists = std::iter::once(list).chain(later);
+        survey.look_at_lists(&view, (call.builder.op_count(), reading.epoch), lists);
     }
 
     /// Makes our own what is borrowed. Call it before Python code may run.
@@ -645,24 +533,16 @@ impl Reader {
 
     /// # Safety
     /// `item` is alive until Python code runs.
-    unsafe fn read_item(
-        &mut self,
-        call: &mut Call<'_, '_>,
-        item: *mut ffi::PyObject,
-        index: usize,
-        top: bool,
-    ) -> PyResult<()> {
+    unsafe fn read_item(&mut self, call: &mut Call<'_, '_>, item: *mut ffi::PyObject, top: bool) -> PyResult<()> {
         let py = call.py;
+        let op = call.builder.op_count();
         self.reading.bound_symbols.push(item);
-        let mut direct = None;
-        if ffi::Py_TYPE(item).cast() == call.host.bound_symbol.as_ptr() {
-            // The first op of a scope was looked at from the scope before.
-            let place = if index == 0 { Ahead::of_scope(call.scope_index) } else { Ahead::of_item(index) };
-            direct = self.ahead.get(place, item, self.reading.epoch).copied();
-            if direct.is_none() {
-                direct = self.layout.as_ref().and_then(|layout| layout.read(item, &call.fields));
+        let direct = match (self.survey.get(op, item, self.reading.epoch), &self.layout) {
+            (None, Some(layout)) if ffi::Py_TYPE(item).cast() == call.host.bound_symbol.as_ptr() => {
+                layout.read(item, &call.fields)
             }
-        }
+            (found, _) => found,
+        };
         let parts = match direct {
             Some(parts) => {
                 self.memo.note_op(item, parts);
