@@ -162,7 +162,9 @@ impl Reader {
                     prefetch(later.values);
                     prefetch(later.values.wrapping_add(63));
                     let [_, _, kwargs, _, subsymbols, tags] = later.parts;
-                    prefetch(kwargs.cast());
+                    if is_whole {
+                        prefetch(kwargs.cast());
+                    }
                     prefetch(subsymbols.cast());
                     prefetch(tags.cast());
                 }
@@ -177,8 +179,7 @@ impl Reader {
                 let [_, _, kwargs, _, subsymbols, tags] = parts;
                 let op = Op::from_index(op);
                 let flags = program.flags(op);
-                let has_keywords = ffi::PyDict_CheckExact(kwargs) == 0 || ffi::PyDict_Size(kwargs) != 0;
-                if is_whole && has_keywords != flags.contains(OpFlags::KEYWORDS) {
+                if is_whole && has_keywords(kwargs) != flags.contains(OpFlags::KEYWORDS) {
                     return false;
                 }
                 match has_effect_tag(host, tags) {
@@ -239,6 +240,15 @@ impl Reader {
         let mut literals = self.reading.literals.iter();
         literals.all(|&(object, number)| literal(&Bound::from_borrowed_ptr(py, object)) == number)
     }
+}
+
+/// Whether what should be a dictionary is anything but an empty one.
+///
+/// # Safety
+/// The object is alive.
+#[inline]
+unsafe fn has_keywords(kwargs: *mut ffi::PyObject) -> bool {
+    ffi::PyDict_CheckExact(kwargs) == 0 || (*kwargs.cast::<ffi::PyDictObject>()).ma_used != 0
 }
 
 impl ReadOptions<'_, '_> {
