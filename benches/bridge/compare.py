@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import itertools
 import json
 import platform
 import statistics
@@ -192,10 +193,10 @@ def measure(trace: Any, rounds: int) -> dict[str, Any]:
     gc.collect()
     gc.disable()
     try:
-        for round_number in range(rounds):
-            # Another order each round: memory that one variant frees is what the next one gets.
-            for offset in range(len(VARIANTS)):
-                variant = VARIANTS[(round_number + offset) % len(VARIANTS)]
+        # Another order each round: memory that one variant frees is what the next one gets, so each has to come behind
+        # each other one.
+        for order in itertools.islice(itertools.cycle(itertools.permutations(VARIANTS)), rounds):
+            for variant in order:
                 copy = copy_trace(trace)
                 for state in ("cold", "warm"):
                     start = time.thread_time_ns()
