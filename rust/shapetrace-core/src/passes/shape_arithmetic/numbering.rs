@@ -33,13 +33,17 @@ struct NodeData {
     number_type: NumberType,
     nonnegative: bool,
     hint: Option<Number>,
+    /// The operation that was the first to have this node as its newest operand.
+    first_use: PackedOption<Node>,
 }
 
 /// The nodes, and which node each value is.
 #[derive(Debug, Default)]
 pub(super) struct Numbering {
     nodes: Vec<NodeData>,
-    /// The nodes of literals and operations. An input has one name, which has its node.
+    /// The nodes of literals and of operations, but for those that are the first use of a node: most
+    /// nodes have one use, and it is found without asking for other memory than the node's own. An
+    /// input has one name, which has its node.
     table: FxHashMap<Key, Node>,
     dimensions: Dimensions<Node>,
     node_of: Vec<PackedOption<Node>>,
@@ -102,9 +106,38 @@ impl Numbering {
         Known { number_type: data.number_type, literal: self.literal(node), nonnegative: data.nonnegative }
     }
 
+    /// The node of a literal or an operation, if it has one.
+    fn get(&self, key: Key) -> Option<Node> {
+        if let Key::Apply(_, a, b) = key {
+            let first = self.nodes[newest(a, b).index()].first_use.get()?;
+            if self.nodes[first.index()].key == key {
+                return Some(first);
+            }
+        }
+        self.table.get(&key).copied()
+    }
+
+    /// Says which node a literal or an operation is that has none yet.
+    fn insert(&mut self, key: Key, node: Node) {
+        if let Key::Apply(_, a, b) = key {
+            let first_use = &mut self.nodes[newest(a, b).index()].first_use;
+            // Taken by whatever comes first: where no node is, `get` looks no further.
+            if first_use.get().is_none() {
+                *first_use = node.into();
+                if self.nodes[node.index()].key == key {
+                    return;
+                }
+            }
+        }
+        self.table.insert(key, node);
+    }
+
     fn intern(&mut self, key: Key, number_type: NumberType, nonnegative: bool) -> Node {
-        let (table, nodes) = (&mut self.table, &mut self.nodes);
-        *table.entry(key).or_insert_with(|| push_node(nodes, key, number_type, nonnegative))
+        self.get(key).unwrap_or_else(|| {
+            let node = push_node(&mut self.nodes, key, number_type, nonnegative);
+            self.insert(key, node);
+            node
+        })
     }
 
     pub(super) fn number(&mut self, number: Number) -> Node {
@@ -181,8 +214,9 @@ impl Numbering {
                 let key = Key::Apply(op, a, b.into());
                 let same_type = |&node: &Node| self.nodes[node.index()].number_type == result;
                 if let Some(node) = known.filter(same_type) {
-                    *self.table.entry(key).or_insert_with(|| {
+                    self.get(key).unwrap_or_else(|| {
                         self.is_ambiguous = true;
+                        self.insert(key, node);
                         node
                     })
                 } else {
@@ -200,8 +234,8 @@ impl Numbering {
     fn find(&self, op: ScalarOp, a: Node, b: Option<Node>) -> Option<Node> {
         match self.reduce(op, a, b) {
             Reduced::Node(node) => Some(node),
-            Reduced::Literal(number) => self.table.get(&Key::Literal(number)).copied(),
-            Reduced::Apply(op, a, b) => self.table.get(&Key::Apply(op, a, b.into())).copied(),
+            Reduced::Literal(number) => self.get(Key::Literal(number)),
+            Reduced::Apply(op, a, b) => self.get(Key::Apply(op, a, b.into())),
         }
     }
 
@@ -266,8 +300,8 @@ impl Numbering {
         if !exact(a) || !exact(b) {
             return None;
         }
-        let int = self.table.get(&Key::Literal(Number::Type(NumberType::Int))).copied()?;
-        let zero = self.table.get(&Key::Literal(Number::Int(0))).copied()?;
+        let int = self.get(Key::Literal(Number::Type(NumberType::Int)))?;
+        let zero = self.get(Key::Literal(Number::Int(0)))?;
         let sign_a = self.find(ScalarOp::Signbit, a, None)?;
         let sign_b = self.find(ScalarOp::Signbit, b, None)?;
         let signs_differ = self.find(ScalarOp::Ne, sign_a, Some(sign_b))?;
@@ -283,8 +317,13 @@ impl Numbering {
 fn push_node(nodes: &mut Vec<NodeData>, key: Key, number_type: NumberType, nonnegative: bool) -> Node {
     let node = Node::from_index(nodes.len());
     let hint = if let Key::Literal(number) = key { Some(number) } else { None };
-    nodes.push(NodeData { key, number_type, nonnegative, hint });
+    nodes.push(NodeData { key, number_type, nonnegative, hint, first_use: PackedOption::NONE });
     node
+}
+
+/// Of the operands of an operation the one that was made last.
+fn newest(a: Node, b: PackedOption<Node>) -> Node {
+    b.get().map_or(a, |b| a.max(b))
 }
 
 enum Reduced {
