@@ -30,7 +30,7 @@ use bitflags::bitflags;
 
 use dimensions::Dimensions;
 use numbering::{Node, Numbering};
-use view::{Read, View};
+use view::{is_plain, Read, View};
 
 use crate::analysis::effects::Effects;
 use crate::entity::{BitSet, Entity, PackedOption};
@@ -125,21 +125,29 @@ impl ShapeArithmetic {
             return Found::default();
         }
         let has_queries = !self.queries.is_empty();
-        let view = View { program, edits };
         self.numbering.reset(program.value_count(), options.floor_division);
         self.marks.clear();
         let is_number = |value| if program.value_kind(value).is_number() { Marks::NUMBER } else { Marks::empty() };
         self.marks.extend(program.values().map(is_number));
         self.united.reset(program.value_count());
         self.is_ambiguous = false;
-        self.find_synonyms(view, effects);
-        self.number(view, effects);
-        self.pin_the_rest(view);
+        if is_plain(edits) {
+            self.analyse(View::<true> { program, edits }, effects);
+        } else {
+            self.analyse(View::<false> { program, edits }, effects);
+        }
         let renamed = self.choose_names(program, edits);
         let proposed = self.propose_rewrites(edits);
         let is_final = !self.is_ambiguous && !self.numbering.is_ambiguous();
         let final_with = is_final.then_some(edits.rewrites.len());
         Found { renamed, proposed, has_queries, final_with }
+    }
+
+    /// Finds which numbers are equal, and which names must stay.
+    fn analyse<const PLAIN: bool>(&mut self, view: View<'_, PLAIN>, effects: &Effects) {
+        self.find_synonyms(view, effects);
+        self.number(view, effects);
+        self.pin_the_rest(view);
     }
 
     /// Lists the queries that are there; whether there are any, or any arithmetic.
@@ -164,7 +172,7 @@ impl ShapeArithmetic {
     /// Two queries of one tensor, or a query and the shape that the tensor carries, may give one
     /// dimension two names. thunder's own passes exchange one for the other when they meet the
     /// query, and then run in circles; here they become one value.
-    fn find_synonyms(&mut self, view: View<'_>, effects: &Effects) {
+    fn find_synonyms<const PLAIN: bool>(&mut self, view: View<'_, PLAIN>, effects: &Effects) {
         self.synonyms.clear();
         self.synonyms.extend(view.program.values());
         self.dimensions.reset(view.program.value_count());
@@ -223,7 +231,7 @@ impl ShapeArithmetic {
     }
 
     /// Walks the program in the order of its text, each op before what is inside it.
-    fn number(&mut self, view: View<'_>, effects: &Effects) {
+    fn number<const PLAIN: bool>(&mut self, view: View<'_, PLAIN>, effects: &Effects) {
         let program = view.program;
         self.visible_order.clear();
         self.stack.clear();
@@ -283,7 +291,7 @@ impl ShapeArithmetic {
     }
 
     #[inline]
-    fn number_op(&mut self, view: View<'_>, effects: &Effects, op: Op, pin_all: bool) {
+    fn number_op<const PLAIN: bool>(&mut self, view: View<'_, PLAIN>, effects: &Effects, op: Op, pin_all: bool) {
         let program = view.program;
         let (symbol, has_scope) = (program.symbol_flags(op), program.op_scope(op).is_some());
         let fixed = symbol.contains(SymbolFlags::RETURN) || program.flags(op).contains(OpFlags::FIXED_NAMES);
@@ -334,7 +342,7 @@ impl ShapeArithmetic {
     }
 
     #[inline(never)]
-    fn number_query(&mut self, view: View<'_>, op: Op, tensor: Value) {
+    fn number_query<const PLAIN: bool>(&mut self, view: View<'_, PLAIN>, op: Op, tensor: Value) {
         let program = view.program;
         let width = program.results(op).len();
         for (position, result) in view.results(op).enumerate() {
@@ -350,12 +358,12 @@ impl ShapeArithmetic {
     }
 
     #[inline(never)]
-    fn number_result(&mut self, view: View<'_>, op: Op, understood: bool) {
+    fn number_result<const PLAIN: bool>(&mut self, view: View<'_, PLAIN>, op: Op, understood: bool) {
         let program = view.program;
         let arithmetic = if understood { view.scalar_op(op) } else { None };
         let arithmetic = arithmetic.filter(|&(_, result)| view.operand_values(op).all(|value| value != result));
         if let Some((scalar, result)) = arithmetic {
-            let is_rewritten = view.edits.rewrite(op).is_some();
+            let is_rewritten = view.is_rewritten(op);
             let mut node = |operand| self.operand_node(program, view.read(operand, is_rewritten));
             let (a, b) = match *view.operand_row(op) {
                 [a] => (node(a), None),
@@ -366,8 +374,10 @@ impl ShapeArithmetic {
             let synonym = self.synonym(result);
             let known = self.numbering.node_of(synonym);
             let node = self.numbering.apply(scalar, a, b, number_type, known);
-            self.numbering.bind(synonym, node, number_type, program.value_hint(result));
-            if self.numbering.node_of(synonym) == Some(node) && scalar != ScalarOp::FloorDiv {
+            if known.is_none() {
+                self.numbering.bind(synonym, node, number_type, program.value_hint(result));
+            }
+            if scalar != ScalarOp::FloorDiv && self.numbering.node_of(synonym) == Some(node) {
                 if let Some((dividend, divisor)) = self.numbering.floor_division_operands(node) {
                     self.rewrites.push((op, dividend, divisor));
                 }
@@ -392,7 +402,8 @@ impl ShapeArithmetic {
 
     fn read(&mut self, program: &Program, value: Value) -> Node {
         let synonym = self.synonym(value);
-        self.numbering.read(synonym, number_type(program, value), program.value_hint(value))
+        let make = || (number_type(program, value), program.value_hint(value));
+        self.numbering.read(synonym, make)
     }
 
     fn operand_node(&mut self, program: &Program, operand: Read) -> Node {
@@ -402,7 +413,7 @@ impl ShapeArithmetic {
         }
     }
 
-    fn pin_the_rest(&mut self, view: View<'_>) {
+    fn pin_the_rest<const PLAIN: bool>(&mut self, view: View<'_, PLAIN>) {
         let program = view.program;
         for &value in program.outputs().iter().chain(program.pinned()).chain(program.inputs()) {
             self.pin(value);

@@ -73,6 +73,7 @@ impl Numbering {
         self.is_ambiguous
     }
 
+    #[inline]
     pub(super) fn node_of(&self, value: Value) -> Option<Node> {
         self.node_of[value.index()].get()
     }
@@ -145,11 +146,18 @@ impl Numbering {
         self.intern(Key::Literal(number), number.number_type(), nonnegative)
     }
 
-    /// The node of a value that is read; a value without one becomes an input.
-    pub(super) fn read(&mut self, value: Value, number_type: NumberType, hint: Option<Number>) -> Node {
-        if let Some(node) = self.node_of(value) {
-            return node;
-        }
+    /// The node of a value that is read; a value without one becomes an input, of which `known` tells
+    /// the type and the hint.
+    #[inline]
+    pub(super) fn read(&mut self, value: Value, known: impl FnOnce() -> (NumberType, Option<Number>)) -> Node {
+        self.node_of(value).unwrap_or_else(|| {
+            let (number_type, hint) = known();
+            self.input(value, number_type, hint)
+        })
+    }
+
+    #[inline(never)]
+    fn input(&mut self, value: Value, number_type: NumberType, hint: Option<Number>) -> Node {
         let node = push_node(&mut self.nodes, Key::Leaf, number_type, number_type == NumberType::Bool);
         self.name(value, node, hint);
         node
@@ -186,7 +194,7 @@ impl Numbering {
         } else {
             // Never merge on a contradiction: the value stays itself.
             self.is_ambiguous = true;
-            self.read(value, number_type, hint);
+            self.input(value, number_type, hint);
         }
     }
 
@@ -241,19 +249,14 @@ impl Numbering {
 
     fn reduce(&self, op: ScalarOp, a: Node, b: Option<Node>) -> Reduced {
         let (op, a, b) = self.canonical(op, a, b);
-        let known_a = self.known(a);
-        let known_b = b.map_or(known_a, |b| self.known(b));
-        if let Some(literal_a) = known_a.literal {
-            let literal_b = b.map_or(Some(literal_a), |_| known_b.literal);
-            if let Some(number) = literal_b.and_then(|literal_b| rules::evaluate(op, literal_a, literal_b)) {
-                return Reduced::Literal(number);
+        match b {
+            // Most operations are on two numbers of which nothing is known that a rule could use.
+            Some(b) if a != b && self.literal(a).is_none() && self.literal(b).is_none() => {}
+            _ => {
+                if let Some(reduced) = self.reduce_known(op, a, b) {
+                    return reduced;
+                }
             }
-        }
-        let same = b == Some(a);
-        match rules::simplify(op, known_a, known_b, same) {
-            Some(Answer::Literal(number)) => return Reduced::Literal(number),
-            Some(Answer::First) => return Reduced::Node(a),
-            None => {}
         }
         if let (ScalarOp::Sub, Some(b)) = (op, b) {
             if let Some((dividend, divisor)) = self.floor_division(a, b) {
@@ -261,6 +264,23 @@ impl Numbering {
             }
         }
         Reduced::Apply(op, a, b)
+    }
+
+    /// What the rules say, and arithmetic on literals.
+    fn reduce_known(&self, op: ScalarOp, a: Node, b: Option<Node>) -> Option<Reduced> {
+        let known_a = self.known(a);
+        let known_b = b.map_or(known_a, |b| self.known(b));
+        if let Some(literal_a) = known_a.literal {
+            let literal_b = b.map_or(Some(literal_a), |_| known_b.literal);
+            if let Some(number) = literal_b.and_then(|literal_b| rules::evaluate(op, literal_a, literal_b)) {
+                return Some(Reduced::Literal(number));
+            }
+        }
+        let same = b == Some(a);
+        rules::simplify(op, known_a, known_b, same).map(|answer| match answer {
+            Answer::Literal(number) => Reduced::Literal(number),
+            Answer::First => Reduced::Node(a),
+        })
     }
 
     /// Literals to the right, and otherwise the older node first, where that changes nothing.

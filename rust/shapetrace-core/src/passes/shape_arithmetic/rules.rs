@@ -323,6 +323,20 @@ mod tests {
     const SAMPLES: &[i64] =
         &[0, 1, -1, 2, -2, 3, -3, 7, -8, 12, 64, -64, 1 << 31, -(1 << 31), (1 << 53) + 1, i64::MAX, i64::MIN];
 
+    /// The pass does not ask where both operands are numbers of which no value is known, unless they are the same.
+    #[test]
+    fn no_rule_is_for_two_numbers_of_which_neither_is_known() {
+        let types = [NumberType::Bool, NumberType::Int, NumberType::Float, NumberType::Other];
+        let kinds = types.into_iter().flat_map(|number_type| [false, true].map(|sign| (number_type, sign)));
+        let operands: Vec<Known> =
+            kinds.map(|(number_type, nonnegative)| Known { number_type, literal: None, nonnegative }).collect();
+        for &op in ScalarOp::ALL.iter().filter(|op| op.arity() == 2) {
+            for (&a, &b) in operands.iter().flat_map(|a| operands.iter().map(move |b| (a, b))) {
+                assert_eq!(simplify(op, a, b, false), None, "{op:?} {a:?} {b:?}");
+            }
+        }
+    }
+
     /// Literals of each exact type, and the facts that hold for them.
     fn operands() -> Vec<(Known, Number)> {
         let mut all = Vec::new();

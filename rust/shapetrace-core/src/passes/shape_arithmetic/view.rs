@@ -3,9 +3,10 @@
 use crate::entity::PackedOption;
 use crate::ir::{EditList, Number, Op, Operand, Program, ScalarOp, Value};
 
-/// Reads ops under the names and with the rewrites that are in force.
+/// Reads ops under the names and with the rewrites that are in force. It is `PLAIN` where no edit but
+/// the removal of whole ops is: then nothing of an op has to be looked up.
 #[derive(Clone, Copy)]
-pub(super) struct View<'a> {
+pub(super) struct View<'a, const PLAIN: bool> {
     pub(super) program: &'a Program,
     pub(super) edits: &'a EditList,
 }
@@ -17,10 +18,18 @@ pub(super) enum Read {
     Number(Number),
 }
 
-impl<'a> View<'a> {
+/// Whether a view of a program with these edits is plain.
+pub(super) fn is_plain(edits: &EditList) -> bool {
+    !edits.has_replacements && edits.rewrites.is_empty() && edits.dropped.is_empty()
+}
+
+impl<'a, const PLAIN: bool> View<'a, PLAIN> {
     /// What a result slot writes; none where nothing, or a literal, is written.
     #[inline]
     pub(super) fn result(self, slot: usize, result: PackedOption<Value>) -> Option<Value> {
+        if PLAIN {
+            return result.get();
+        }
         let value = result.get().filter(|_| !self.edits.is_dropped(slot))?;
         self.edits.current(value)
     }
@@ -40,12 +49,18 @@ impl<'a> View<'a> {
     /// What the op reads, before renaming.
     #[inline]
     pub(super) fn operand_row(self, op: Op) -> &'a [Operand] {
+        if PLAIN {
+            return self.program.operands(op);
+        }
         self.edits.operand_row(self.program, op)
     }
 
     /// The value that an operand is, if it is one.
     #[inline]
     pub(super) fn value(self, operand: Operand) -> Option<Value> {
+        if PLAIN {
+            return operand.value();
+        }
         self.edits.current(operand.value()?)
     }
 
@@ -57,7 +72,8 @@ impl<'a> View<'a> {
     /// What an operand of [`View::operand_row`] is. The literals of a rewrite are those of the edits.
     #[inline]
     pub(super) fn read(self, operand: Operand, is_rewritten: bool) -> Read {
-        let (operand, of_edits) = match operand.value().and_then(|value| self.edits.replacement(value)) {
+        let replacement = |value| if PLAIN { None } else { self.edits.replacement(value) };
+        let (operand, of_edits) = match operand.value().and_then(replacement) {
             Some(other) => (other, true),
             None => (operand, is_rewritten),
         };
@@ -69,10 +85,19 @@ impl<'a> View<'a> {
         }
     }
 
+    /// Whether the op computes something else than its symbol says.
+    #[inline]
+    pub(super) fn is_rewritten(self, op: Op) -> bool {
+        !PLAIN && self.edits.rewrite(op).is_some()
+    }
+
     /// As [`Program::scalar_op`].
     #[inline]
     pub(super) fn scalar_op(self, op: Op) -> Option<(ScalarOp, Value)> {
         let (scalar, result) = self.program.scalar_op(op)?;
+        if PLAIN {
+            return Some((scalar, result));
+        }
         let result = self.result(self.program.result_range(op).start, result.into())?;
         Some((self.edits.rewrite(op).map_or(scalar, |rewrite| rewrite.scalar), result))
     }
