@@ -165,14 +165,14 @@ impl DeadCode {
             if !edits.is_kept(op) {
                 continue;
             }
-            let slots = program.result_range(op);
+            let (slots, results) = (program.result_range(op), program.results(op));
             // Most ops make one value; what they define is then known already.
-            let (defines_live, only) = match program.results(op) {
+            let (defines_live, only) = match results {
                 &[result] => {
                     let only = Self::definition(first, edits, slots.start, result);
                     (only.is_some_and(|value| self.live.contains(value.index())), only)
                 }
-                results => (self.defines_live(first, edits, slots.start, results), None),
+                _ => (self.defines_live(first, edits, slots.start, results), None),
             };
             if !(defines_live || keep_all || effects.has_effect(op)) {
                 noop_subsymbols::remove(program, first, edits, scope, op);
@@ -184,10 +184,10 @@ impl DeadCode {
             }
             // Not live in front of its definition, unless something there reads it: then it comes
             // from outside the scope.
-            match (program.results(op), only) {
+            match (results, only) {
                 ([_], Some(value)) => self.unmark(value),
                 ([_], None) => {}
-                (results, _) => self.unmark_definitions(first, edits, slots.start, results),
+                _ => self.unmark_definitions(first, edits, slots.start, results),
             }
             let seen = self.live_order.len();
             self.mark_operands(program, edits, op);

@@ -114,9 +114,11 @@ impl FirstProducers {
             return;
         }
         // Most ops have one result. What takes a while elsewhere is to look for what is different.
-        let conflict = match program.results(op) {
-            &[result] if nothing_changed => {
-                self.is_conflict(program.result_range(op).start, result, program.operands(op))
+        let (start, results, operands) = (program.result_range(op).start, program.results(op), program.operands(op));
+        let conflict = match (results, nothing_changed) {
+            (&[result], true) => self.is_conflict(start, result, operands),
+            (&[result], false) if operands.len() <= SCAN_LIMIT => {
+                self.is_renamed_conflict(edits, start, result, operands)
             }
             _ => self.visit_others(program, edits, op, nothing_changed),
         };
@@ -130,9 +132,6 @@ impl FirstProducers {
         let (start, results, operands) = (program.result_range(op).start, program.results(op), program.operands(op));
         if results.len() * operands.len() > SCAN_LIMIT {
             return self.visit_wide(program, edits, op);
-        }
-        if let (&[result], false) = (results, nothing_changed) {
-            return self.is_renamed_conflict(edits, start, result, operands);
         }
         let mut conflict = false;
         for (index, &result) in results.iter().enumerate() {

@@ -297,8 +297,10 @@ fn mark_changed_ops(program: &Program, edits: &mut EditList) {
         edits.changed.insert(op.index());
     }
     if edits.has_replacements {
+        let any_reshaped = !edits.reshaped.is_empty();
         for op in program.ops() {
-            let is_other = |value: Value| edits.replacement(value).is_some() || edits.is_reshaped(value);
+            let is_other =
+                |value: Value| edits.replacement(value).is_some() || any_reshaped && edits.is_reshaped(value);
             let touched = edits.is_kept(op)
                 && (program.operand_values(op).any(is_other) || program.result_values(op).any(is_other));
             if touched {
